@@ -1,0 +1,233 @@
+"""Configuration of one node: the TOML file that `prfaasctl node run ROLE --config FILE` reads.
+
+Every section is a frozen dataclass whose field types are the schema; parsing names file, key, value
+and what is allowed, and checks the whole file before anything starts.
+"""
+
+import tomllib
+import types
+import typing
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from typing import Any, get_args, get_origin, get_type_hints
+
+from prfaas.errors import ConfigError
+from prfaas.records import Role
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSection:
+    """Who the node is: `host` is bound and advertised, `state_dir` holds sockets and logs."""
+
+    name: str
+    role: Role
+    region: str
+    deployment: str = "default"
+    host: str = "127.0.0.1"
+    port: int = 0
+    state_dir: str = "."
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdSection:
+    """How to reach etcd. `lease_ttl_s` is how long a dead node stays listed."""
+
+    endpoints: tuple[str, ...] = ("127.0.0.1:2379",)
+    lease_ttl_s: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSection:
+    """The SGLang engine of a prefill or decode node.
+
+    `fork_server` is the path of the CPU kit's fork server socket, empty for a cold start;
+    `extra_args` are passed to SGLang as they are; `env` is added to its environment.
+    """
+
+    model_path: str
+    model_id: str = ""
+    device: str = "cuda"
+    bootstrap_port: int = 0
+    fork_server: str = ""
+    start_timeout_s: float = 600.0
+    extra_args: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TransferSection:
+    """The lanes between peers; handed to the plugin through its environment."""
+
+    lanes: int = 4
+    chunk_bytes: int = 1 << 20
+    liveness_s: float = 2.0
+    room_timeout_s: float = 300.0
+    blank_groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySection:
+    """The gateway. `region` (of the node) is where requests are decoded.
+
+    `listen_fd` >= 0 is an inherited listening socket, used instead of `node.host`:`node.port`.
+    """
+
+    model_path: str
+    threshold_tokens: int = 512
+    request_timeout_s: float = 300.0
+    connect_timeout_s: float = 5.0
+    max_body_bytes: int = 16 << 20
+    max_concurrent_requests: int = 1024
+    listen_fd: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """The whole file. `engine` is set for prefill and decode nodes, `gateway` for gateways."""
+
+    node: NodeSection
+    etcd: EtcdSection = field(default_factory=EtcdSection)
+    engine: EngineSection | None = None
+    transfer: TransferSection = field(default_factory=TransferSection)
+    gateway: GatewaySection | None = None
+
+
+def parse_node_config(text: str, *, source: str) -> NodeConfig:
+    """Parse and check a node's TOML; `source` names the file in errors.
+
+    Raises:
+        ConfigError: naming source, key, value and what is allowed.
+    """
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: not valid TOML: {error}") from None
+    config = _parse_section(NodeConfig, raw, where=source, path="")
+    assert isinstance(config, NodeConfig)
+    _check_role(config, source)
+    _check_values(config, source)
+    return config
+
+
+def _check_role(config: NodeConfig, source: str) -> None:
+    section = "gateway" if config.node.role is Role.GATEWAY else "engine"
+    if getattr(config, section) is None:
+        raise ConfigError(f"{source}: a {config.node.role} node needs a section [{section}]")
+    if config.node.role is Role.PREFILL and config.engine and not config.engine.bootstrap_port:
+        raise ConfigError(f"{source}: engine.bootstrap_port: a prefill node needs one (1 to 65535)")
+
+
+def _check_values(config: NodeConfig, source: str) -> None:
+    checks: list[tuple[str, float, float, float]] = [
+        ("node.port", config.node.port, 0, 65535),
+        ("etcd.lease_ttl_s", config.etcd.lease_ttl_s, 1, 3600),
+        ("transfer.lanes", config.transfer.lanes, 1, 64),
+        ("transfer.chunk_bytes", config.transfer.chunk_bytes, 4096, 64 << 20),
+        ("transfer.liveness_s", config.transfer.liveness_s, 0.1, 3600),
+        ("transfer.room_timeout_s", config.transfer.room_timeout_s, 1, 86400),
+    ]
+    if config.engine:
+        checks.append(("engine.bootstrap_port", config.engine.bootstrap_port, 0, 65535))
+        checks.append(("engine.start_timeout_s", config.engine.start_timeout_s, 1, 86400))
+    if config.gateway:
+        gateway = config.gateway
+        checks.append(("gateway.threshold_tokens", gateway.threshold_tokens, 0, 1 << 30))
+        checks.append(("gateway.request_timeout_s", gateway.request_timeout_s, 0.1, 86400))
+        checks.append(("gateway.connect_timeout_s", gateway.connect_timeout_s, 0.01, 3600))
+        checks.append(("gateway.max_body_bytes", gateway.max_body_bytes, 1024, 1 << 30))
+        checks.append(
+            ("gateway.max_concurrent_requests", gateway.max_concurrent_requests, 1, 1 << 20)
+        )
+    for key, value, low, high in checks:
+        if not low <= value <= high:
+            raise ConfigError(f"{source}: {key} = {value}: allowed is {low} to {high}")
+
+
+def _parse_section(cls: type[Any], raw: Any, *, where: str, path: str) -> Any:
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{where}: {path or 'file'}: expected a table, got {raw!r}")
+    hints = get_type_hints(cls)
+    names = [item.name for item in fields(cls)]
+    for key in raw:
+        if key not in names:
+            raise ConfigError(
+                f"{where}: {_join(path, key)}: unknown key; allowed: {', '.join(names)}"
+            )
+    values = {}
+    for item in fields(cls):
+        if item.name in raw:
+            values[item.name] = _parse_value(
+                hints[item.name], raw[item.name], where=where, path=_join(path, item.name)
+            )
+        elif item.default is MISSING and item.default_factory is MISSING:
+            raise ConfigError(f"{where}: {_join(path, item.name)}: missing")
+    return cls(**values)
+
+
+def _parse_value(hint: Any, value: Any, *, where: str, path: str) -> Any:
+    if get_origin(hint) in (types.UnionType, typing.Union):
+        hint = next(arg for arg in get_args(hint) if arg is not type(None))
+    if is_dataclass(hint):
+        return _parse_section(typing.cast("type[Any]", hint), value, where=where, path=path)
+    if get_origin(hint) is tuple and isinstance(value, list):
+        element = get_args(hint)[0]
+        return tuple(_parse_value(element, item, where=where, path=path) for item in value)
+    if get_origin(hint) is dict and isinstance(value, dict):
+        element = get_args(hint)[1]
+        return {
+            k: _parse_value(element, v, where=where, path=_join(path, k)) for k, v in value.items()
+        }
+    return _parse_scalar(hint, value, where=where, path=path)
+
+
+def _parse_scalar(hint: Any, value: Any, *, where: str, path: str) -> Any:
+    if hint is Role:
+        if value not in list(Role):
+            raise ConfigError(f"{where}: {path} = {value!r}: allowed: {', '.join(Role)}")
+        return Role(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if get_origin(hint) is None and type(value) is hint:
+        return value
+    name = getattr(hint, "__name__", str(hint))
+    raise ConfigError(f"{where}: {path} = {value!r}: expected {name}")
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def render_node_config(config: NodeConfig) -> str:
+    """Return the TOML text that `parse_node_config` reads back to an equal value."""
+    lines: list[str] = []
+    for section in fields(config):
+        value = getattr(config, section.name)
+        if value is None:
+            continue
+        lines.append(f"[{section.name}]")
+        lines.extend(
+            f"{item.name} = {_render_value(getattr(value, item.name))}" for item in fields(value)
+        )
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _render_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return _quote(value)
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_render_value(item) for item in value) + "]"
+    assert isinstance(value, dict)
+    return "{ " + ", ".join(f"{_quote(k)} = {_render_value(v)}" for k, v in value.items()) + " }"
+
+
+def _quote(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    for char, code in (("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r")):
+        escaped = escaped.replace(char, code)
+    if any(ord(char) < 32 or ord(char) == 127 for char in escaped):
+        raise ConfigError(f"control character in {text!r}")
+    return f'"{escaped}"'
