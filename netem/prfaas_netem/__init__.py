@@ -1,1 +1,33 @@
-"""prfaas_netem."""
+"""Emulated regions: one network namespace per region, and the WAN link between them."""
+
+from prfaas_netem.backend import available as available_backends
+from prfaas_netem.client import set_link, show
+from prfaas_netem.counters import wan_bytes
+from prfaas_netem.link_spec import LinkSpec
+from prfaas_netem.namespace import enter, inside, pids_in, processes_in, run_in
+from prfaas_netem.preflight import missing_tools, problems
+from prfaas_netem.probes import measure_loss, measure_rate, measure_rtt
+from prfaas_netem.regions import create, exists, remove
+from prfaas_netem.topology import Topology
+
+__all__ = [
+    "LinkSpec",
+    "Topology",
+    "available_backends",
+    "create",
+    "enter",
+    "exists",
+    "inside",
+    "measure_loss",
+    "measure_rate",
+    "measure_rtt",
+    "missing_tools",
+    "pids_in",
+    "problems",
+    "processes_in",
+    "remove",
+    "run_in",
+    "set_link",
+    "show",
+    "wan_bytes",
+]
