@@ -1,9 +1,9 @@
 """A process that has SGLang imported and forks engines on request.
 
-Importing SGLang takes most of an engine's start on a CPU and most of its memory. The fork server pays
-both once per machine: `python -m prfaas_cpu.forkserver --socket PATH`, then `spawn(PATH, ...)` from
-any process of the same user starts an engine in its own process group, in any network namespace.
-An engine outlives the fork server.
+Importing SGLang takes most of an engine's start on a CPU and most of its memory. The fork server
+pays both once per machine: `python -m prfaas_cpu.forkserver --socket PATH`, then `spawn(PATH, ...)`
+from any process of the same user starts an engine in its own process group, in any network
+namespace. An engine outlives the fork server.
 """
 
 import argparse
@@ -159,7 +159,7 @@ def _become_engine(request: dict[str, Any], namespace: int | None) -> None:
         sys.argv = ["sglang", *request["argv"]]
         launch.serve(request["argv"])
         os._exit(0)
-    # The outermost frame of the engine: say why it ended, then end it without the parent's exit code.
+    # The outermost frame of the engine: say why it ended, and never return into the server.
     except BaseException as error:
         if not isinstance(error, SystemExit) or error.code:
             traceback.print_exc()

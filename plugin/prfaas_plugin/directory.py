@@ -1,0 +1,65 @@
+"""What a decode knows of prefill instances, learnt off the scheduler's thread.
+
+SGLang asks a prefill's bootstrap server over HTTP on the thread that also runs every decode step,
+for up to five seconds a time. Here a few threads of our own ask; the scheduler waits a tenth of a
+second at most.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+
+from prfaas.errors import PrfaasError
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S = 0.1
+_THREADS = 4
+
+
+class PrefillDirectory:
+    """Runs `load(bootstrap_addr) -> bool` at most once at a time per prefill and keeps refusals.
+
+    `load` returns False if the prefill cannot be reached (it will be asked again) and raises
+    PrfaasError if it must not be used.
+    """
+
+    def __init__(self, load: Callable[[str], bool]) -> None:
+        self._load = load
+        self._lock = threading.Lock()
+        self._futures: dict[str, Future[bool]] = {}
+        self._refusals: dict[str, str] = {}
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="prfaas-directory")
+
+    def ready(self, bootstrap_addr: str) -> bool:
+        """Return True once the prefill was loaded or refused; starts loading where nothing runs."""
+        with self._lock:
+            if bootstrap_addr in self._refusals:
+                return True
+            future = self._futures.get(bootstrap_addr)
+            if future is None:
+                future = self._pool.submit(self._load, bootstrap_addr)
+                self._futures[bootstrap_addr] = future
+        try:
+            loaded = future.result(PATIENCE_S)
+        except FutureTimeoutError:
+            return False
+        except PrfaasError as error:
+            logger.error("prefill %s refused: %s", bootstrap_addr, error)
+            with self._lock:
+                self._refusals[bootstrap_addr] = str(error)
+            loaded = True
+        with self._lock:
+            self._futures.pop(bootstrap_addr, None)
+        return loaded
+
+    def take_refusal(self, bootstrap_addr: str) -> str | None:
+        """Return why the prefill was refused, once; the next request asks it afresh."""
+        with self._lock:
+            return self._refusals.pop(bootstrap_addr, None)
+
+    def close(self) -> None:
+        """Stop taking work; a fetch in progress ends by its own timeout."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
