@@ -1,0 +1,47 @@
+"""Why a room or a peer failed, in one word."""
+
+import re
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """The words that transfer itself uses; callers of `abort()` may bring their own."""
+
+    ABORTED = "aborted"
+    BAD_ITEMS = "bad_items"
+    CLOSED = "closed"
+    CONNECT_FAILED = "connect_failed"
+    COUNT_MISMATCH = "count_mismatch"
+    DEADLINE = "deadline"
+    DISCONNECTED = "disconnected"
+    HANDSHAKE_TIMEOUT = "handshake_timeout"
+    LANES_LOST = "lanes_lost"
+    LAYOUT_MISMATCH = "layout_mismatch"
+    PROTOCOL_ERROR = "protocol_error"
+    QUEUE_FULL = "queue_full"
+    ROOM_CONCLUDED = "room_concluded"
+    ROOM_EXISTS = "room_exists"
+    SESSION_CHANGED = "session_changed"
+    SUPERSEDED = "superseded"
+    TOO_MANY_LANES = "too_many_lanes"
+    TOO_MANY_PEERS = "too_many_peers"
+    TOO_MANY_ROOMS = "too_many_rooms"
+    UNKNOWN_ROOM = "unknown_room"
+
+
+_MAX_TEXT_CHARS = 256  # at most 1024 bytes of UTF-8
+
+
+def reason_word(reason: str) -> str:
+    """Return `reason` as a word that the wire can carry.
+
+    >>> reason_word("Client went away")
+    'client_went_away'
+    """
+    word = re.sub(r"[^a-z0-9_]+", "_", str(reason).lower())[:64]
+    return word or Reason.ABORTED.value
+
+
+def reason_text(detail: str) -> str:
+    """Return `detail` cut to what the wire can carry."""
+    return detail.encode(errors="replace").decode()[:_MAX_TEXT_CHARS]

@@ -1,0 +1,81 @@
+"""A peer of a receiver: one sender's address, its lanes, and when to dial them again."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from prfaas.transfer.events import Address
+from prfaas.transfer.receive_room import ReceiveRoom
+from prfaas.wire import Abort, Ack, Chunk, Frame
+from prfaas.wire.limits import MAX_ACK_CHUNKS
+
+LaneId = int
+RoomKey = tuple[int, int]  # room, attempt
+
+MIN_BACKOFF_S = 0.05
+MAX_BACKOFF_S = 2.0
+
+
+@dataclass(eq=False, slots=True)
+class ReceiveLane:
+    """One dialled connection. `chunk` is the chunk whose payload is being read.
+
+    `target` is the room that the payload is written to; None means that it is discarded.
+    """
+
+    peer: "ReceivePeer"
+    number: int
+    welcome: bool = False
+    chunk: Chunk | None = None
+    target: ReceiveRoom | None = None
+    control: deque[Frame] = field(default_factory=deque)
+    acks: dict[RoomKey, list[int]] = field(default_factory=dict)
+    num_acks: int = 0
+
+    def next_ack(self) -> Ack | None:
+        """Take one ACK of the chunks that were read from this lane."""
+        for (room, attempt), chunks in self.acks.items():
+            if len(chunks) <= MAX_ACK_CHUNKS:
+                del self.acks[room, attempt]
+            else:
+                self.acks[room, attempt] = chunks[MAX_ACK_CHUNKS:]
+            numbers = tuple(chunks[:MAX_ACK_CHUNKS])
+            self.num_acks -= len(numbers)
+            return Ack(room, attempt, numbers)
+        return None
+
+
+@dataclass(eq=False, slots=True)
+class DialSlot:
+    """The lane of one number: connected or being dialled (`lane`), or due at `dial_s`."""
+
+    dial_s: float
+    backoff_s: float = MIN_BACKOFF_S
+    lane: LaneId | None = None
+
+    def retry(self, now: float) -> None:
+        """Free the slot and put off the next dial, twice as long as the last time."""
+        self.lane = None
+        self.dial_s = now + self.backoff_s
+        self.backoff_s = min(2 * self.backoff_s, MAX_BACKOFF_S)
+
+
+@dataclass(eq=False, slots=True)
+class ReceivePeer:
+    """Queues and lanes to one address.
+
+    `our_session` is what HELLO says; `session` is the sender's, None until a lane is welcome.
+    """
+
+    address: Address
+    our_session: int
+    slots: list[DialSlot]
+    node_id: str = ""
+    session: int | None = None
+    lanes: dict[LaneId, ReceiveLane] = field(default_factory=dict)
+    control: deque[Frame] = field(default_factory=deque)
+    unanswered_aborts: dict[RoomKey, Abort] = field(default_factory=dict)
+
+    @property
+    def is_up(self) -> bool:
+        """Say whether a lane is welcome."""
+        return any(lane.welcome for lane in self.lanes.values())

@@ -1,0 +1,51 @@
+"""Runs of bytes on their way out of or into memory."""
+
+from prfaas.transfer.send_room import ChunkOut
+
+MAX_IOV = 1000
+"""Buffers per call; Linux takes 1024 (IOV_MAX)."""
+
+
+class Segment:
+    """Views that are sent or filled one after another; `chunk` is the chunk they belong to."""
+
+    __slots__ = ("_at", "_views", "chunk", "is_started", "left_bytes")
+
+    def __init__(self, views: list[memoryview], chunk: ChunkOut | None = None) -> None:
+        self._views = views
+        self._at = 0
+        self.chunk = chunk
+        self.is_started = False
+        self.left_bytes = sum(len(view) for view in views)
+
+    def head(self, max_views: int) -> list[memoryview]:
+        """Return the next views."""
+        return self._views[self._at : self._at + max_views]
+
+    def advance(self, num_bytes: int) -> None:
+        """Count `num_bytes` bytes as sent or filled."""
+        self.is_started = self.is_started or num_bytes > 0
+        self.left_bytes -= num_bytes
+        while num_bytes:
+            view = self._views[self._at]
+            if num_bytes < len(view):
+                self._views[self._at] = view[num_bytes:]
+                return
+            num_bytes -= len(view)
+            self._at += 1
+
+    def fill(self, data: bytes) -> None:
+        """Copy `data` to the next bytes."""
+        done = 0
+        while done < len(data):
+            view = self._views[self._at]
+            size = min(len(view), len(data) - done)
+            view[:size] = data[done : done + size]
+            self.advance(size)
+            done += size
+
+    def detach(self) -> None:
+        """Copy what is left, so that the memory behind it may change."""
+        self._views = [memoryview(bytes(view)) for view in self._views[self._at :]]
+        self._at = 0
+        self.chunk = None

@@ -1,0 +1,193 @@
+"""The transport node of a decode worker."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any
+
+from prfaas.errors import TransferError
+from prfaas.transfer.events import Address, PeerLost, ReceiveEvent
+from prfaas.transfer.layout import Items, Layout
+from prfaas.transfer.reasons import Reason
+from prfaas.transfer.receiver import ReceiveLimits, Receiver
+from prfaas.transfer.send_room import ChunkOut
+from prfaas.wire import Frame
+from prfaas_transport import sockets
+from prfaas_transport.config import TransportConfig
+from prfaas_transport.loop import LaneLoop
+from prfaas_transport.memory import TransferMemory
+
+Target = tuple[int, tuple[object, ...]]
+
+
+class ReceiveNode:
+    """Dials senders, opens rooms at them, and receives the granted items into memory.
+
+    All methods may be called from any thread and from `on_event`; none waits for the network, but
+    a host name (not a numeric address) is resolved in the caller's thread. `on_event` is called on
+    the I/O thread. `node_id` names this process: two live receivers with the same one push each
+    other out at a sender. `source_host` is the local address to dial from.
+    """
+
+    def __init__(
+        self,
+        *,
+        layout: Layout,
+        memory: TransferMemory,
+        node_id: str,
+        source_host: str | None,
+        config: TransportConfig,
+        on_event: Callable[[ReceiveEvent], None],
+    ) -> None:
+        limits = ReceiveLimits(lanes=config.lanes, room_timeout_s=config.room_timeout_s)
+        session = secrets.randbits(64)
+        self._machine = Receiver(layout, node_id=node_id, session=session, limits=limits)
+        self._owner = _Owner(self._machine, memory, source_host, config.liveness_s, on_event)
+        self._loop = LaneLoop(self._owner, config, name=f"prfaas-receive-{node_id}")
+        self._owner.loop = self._loop
+        self._loop.start()
+
+    def connect(self, address: Address) -> None:
+        """Dial lanes to the address, unless they are up or being dialled.
+
+        PeerUp or PeerLost follows. Raises: TransferError if the host does not resolve or there are
+            too many peers.
+        """
+        address = (address[0], address[1])
+        target = _resolve(address)
+        with self._loop.call():
+            self._owner.targets[address] = target
+            self._machine.connect(address, monotonic())
+
+    def open_room(
+        self,
+        room: int,
+        *,
+        address: Address,
+        grants: Mapping[str, Items],
+        prefix_tokens: int = 0,
+    ) -> None:
+        """Grant the sender at `address` these destination items, per group, in this order.
+
+        Waits for nothing; connects if need be. RoomReceived or RoomFailed follows.
+        Raises: TransferError if the room is open, an item is out of range, the host does not
+            resolve, or there are too many rooms or peers.
+        """
+        address = (address[0], address[1])
+        target = _resolve(address)
+        with self._loop.call():
+            self._owner.targets[address] = target
+            self._machine.open_room(
+                room,
+                address=address,
+                grants=grants,
+                prefix_tokens=prefix_tokens,
+                now=monotonic(),
+            )
+
+    def abort(self, room: int, reason: str, detail: str = "") -> None:
+        """Fail the room here and at the sender; unknown and concluded rooms are ignored.
+
+        On return no write to the room's memory is in progress, and none will start.
+        """
+        with self._loop.call(may_be_closed=True):
+            self._machine.abort(room, reason, detail)
+
+    def forget(self, room: int) -> None:
+        """Drop all memory of a room; one that is still open is aborted first."""
+        self.abort(room, Reason.ABORTED, "forgotten")
+
+    def disconnect(self, address: Address) -> None:
+        """Close the lanes to the address; its rooms fail, then PeerLost follows."""
+        with self._loop.call(may_be_closed=True):
+            self._machine.disconnect((address[0], address[1]))
+
+    def stats(self) -> dict[str, Any]:
+        """Return JSON-able counters; names end in `_total` where they only grow."""
+        with self._loop.call(may_be_closed=True):
+            return {**self._machine.describe(), "lanes": self._loop.describe_lanes()}
+
+    def close(self) -> None:
+        """Close all lanes and stop; senders see their lanes end. No event comes after this."""
+        self._loop.close()
+
+
+class _Owner:
+    """Joins the loop to the machine and the memory, and dials."""
+
+    loop: LaneLoop
+
+    def __init__(
+        self,
+        machine: Receiver,
+        memory: TransferMemory,
+        source_host: str | None,
+        liveness_s: float,
+        on_event: Callable[[ReceiveEvent], None],
+    ) -> None:
+        self.targets: dict[Address, Target] = {}
+        self._machine = machine
+        self._memory = memory
+        self._source_host = source_host
+        self._liveness_s = liveness_s
+        self.closed = machine.lane_closed
+        self.next_timer = machine.next_timer
+        self.take_dead_lanes = machine.take_dead_lanes
+        self.is_target_live = machine.is_target_live
+        self.payload_done = machine.payload_done
+        self.deliver = on_event
+
+    def accepted(self, lane: int) -> None:
+        raise AssertionError(f"a receiver does not listen (lane {lane})")
+
+    def receive(self, lane: int, frame: Frame, now: float) -> None:  # noqa: ARG002 - LaneOwner
+        self._machine.receive(lane, frame)
+
+    def next_frame(self, lane: int) -> Frame | None:
+        return self._machine.next_frame(lane)
+
+    def payload(self, chunk: ChunkOut) -> list[memoryview]:
+        raise AssertionError(f"a receiver sends no chunks ({chunk})")
+
+    def target(self, lane: int) -> list[memoryview] | None:
+        found = self._machine.payload_target(lane)
+        if found is None:
+            return None
+        chunk, items = found
+        return self._memory.destination(chunk.group, chunk.entry, items)
+
+    def on_timer(self, now: float) -> None:
+        for address, number in self._machine.take_dials(now):
+            if self._machine.is_known(address):  # an earlier dial's failure may have ended it
+                self._dial(address, number, now)
+        self._machine.on_timer(now)
+
+    def take_events(self) -> list[ReceiveEvent]:
+        events = self._machine.take_events()
+        for event in events:
+            if isinstance(event, PeerLost) and event.address is not None:
+                self._drop_target(event.address)
+        return events
+
+    def _drop_target(self, address: Address) -> None:
+        if not self._machine.is_known(address):
+            self.targets.pop(address, None)
+
+    def _dial(self, address: Address, number: int, now: float) -> None:
+        lane = self.loop.new_lane_id()
+        self._machine.lane_dialing(lane, address, number)
+        try:
+            sock = sockets.dial(
+                self.targets[address], source_host=self._source_host, liveness_s=self._liveness_s
+            )
+        except OSError as error:
+            self._machine.lane_closed(lane, str(error), now)
+            return
+        self.loop.add_dialled(lane, sock, now)
+
+
+def _resolve(address: Address) -> Target:
+    try:
+        return sockets.resolve(*address)
+    except OSError as error:
+        raise TransferError(Reason.CONNECT_FAILED, "{}:{}: {}".format(*address, error)) from error

@@ -1,0 +1,155 @@
+"""The transport node of a prefill worker."""
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any
+
+from prfaas.transfer.events import SendEvent
+from prfaas.transfer.layout import Items, Layout
+from prfaas.transfer.send_room import ChunkOut
+from prfaas.transfer.sender import Sender, SendLimits
+from prfaas.wire import Frame
+from prfaas_transport import sockets
+from prfaas_transport.config import TransportConfig
+from prfaas_transport.loop import LaneLoop
+from prfaas_transport.memory import TransferMemory
+
+log = logging.getLogger("prfaas.transport")
+
+
+class SendNode:
+    """Listens for receivers, and sends the items of the rooms that they open.
+
+    All methods may be called from any thread and from `on_event`; none waits for the network.
+    `on_event` is called on the I/O thread. The memory's items of a room may be changed as soon as
+    RoomSent or RoomFailed was delivered or `abort()` returned. `node_id` names this process.
+
+    Raises: OSError if it cannot listen.
+    """
+
+    def __init__(
+        self,
+        *,
+        layout: Layout,
+        memory: TransferMemory,
+        node_id: str,
+        host: str,
+        port: int = 0,
+        config: TransportConfig,
+        on_event: Callable[[SendEvent], None],
+    ) -> None:
+        limits = SendLimits(
+            chunk_bytes=config.chunk_bytes,
+            max_queued_chunks=config.max_queued_chunks,
+            room_timeout_s=config.room_timeout_s,
+        )
+        session = secrets.randbits(64)
+        self._machine = Sender(layout, node_id=node_id, session=session, limits=limits)
+        listener = sockets.listen(host, port)
+        self._address: tuple[str, int] = listener.getsockname()[:2]
+        owner = _Owner(self._machine, memory, _blank_groups(layout, config), on_event)
+        name = f"prfaas-send-{node_id}"
+        self._loop = LaneLoop(owner, config, name=name, listener=listener)
+        owner.loop = self._loop
+        self._loop.start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The (host, port) that this node listens on."""
+        return self._address
+
+    def submit(self, room: int, *, group: str, start: int, items: Items) -> None:
+        """Queue `items[i]` for position `start + i` of the grant, for every entry of the group.
+
+        It goes to every peer that opened the room, also to those that open it later.
+        Raises: TransferError if the room is unknown, failed or finished, if items or positions are
+            out of range, or if the queue is full (`queue_full`); then nothing was queued.
+        """
+        with self._loop.call():
+            self._machine.submit(room, group=group, start=start, items=items)
+
+    def finish(self, room: int, totals: Mapping[str, int]) -> None:
+        """Say that no more items come; RoomSent follows when every peer has said DONE.
+
+        Raises: TransferError if the room is unknown or failed, or if `totals` (items per group) is
+            not what was submitted and granted; then the room has failed.
+        """
+        with self._loop.call():
+            self._machine.finish(room, totals)
+
+    def abort(self, room: int, reason: str, detail: str = "") -> None:
+        """Fail the room here and at its peers; on return its memory is no longer read.
+
+        A room that no peer has opened yet will be refused when one does.
+        """
+        with self._loop.call(may_be_closed=True):
+            self._machine.abort(room, reason, detail, monotonic())
+
+    def forget(self, room: int) -> None:
+        """Drop all memory of a concluded room; a failed one stays closed to late openers."""
+        with self._loop.call(may_be_closed=True):
+            self._machine.forget(room, monotonic())
+
+    def stats(self) -> dict[str, Any]:
+        """Return JSON-able counters; names end in `_total` where they only grow."""
+        with self._loop.call(may_be_closed=True):
+            return {**self._machine.describe(), "lanes": self._loop.describe_lanes()}
+
+    def close(self) -> None:
+        """Close all lanes and stop; peers see their lanes end. No event comes after this."""
+        self._loop.close()
+
+
+class _Owner:
+    """Joins the loop to the machine and the memory."""
+
+    loop: LaneLoop
+
+    def __init__(
+        self,
+        machine: Sender,
+        memory: TransferMemory,
+        blank_groups: frozenset[int],
+        on_event: Callable[[SendEvent], None],
+    ) -> None:
+        self._memory = memory
+        self._blank_groups = blank_groups
+        self._machine = machine
+        self.accepted = machine.lane_opened
+        self.receive = machine.receive
+        self.on_timer = machine.on_timer
+        self.next_timer = machine.next_timer
+        self.take_events = machine.take_events
+        self.take_dead_lanes = machine.take_dead_lanes
+        self.deliver = on_event
+
+    def closed(self, lane: int, reason: str, now: float) -> None:  # noqa: ARG002 - LaneOwner
+        self._machine.lane_closed(lane, reason)
+
+    def next_frame(self, lane: int) -> Frame | ChunkOut | None:
+        return self._machine.next_frame(lane)
+
+    def payload(self, chunk: ChunkOut) -> list[memoryview]:
+        frame = chunk.frame
+        if frame.group in self._blank_groups:
+            return [memoryview(bytes(frame.payload_bytes))]
+        return self._memory.source(frame.group, frame.entry, chunk.items)
+
+    def target(self, lane: int) -> list[memoryview] | None:
+        raise AssertionError(f"a sender receives no chunks (lane {lane})")
+
+    def is_target_live(self, lane: int) -> bool:
+        raise AssertionError(f"a sender receives no chunks (lane {lane})")
+
+    def payload_done(self, lane: int) -> None:
+        raise AssertionError(f"a sender receives no chunks (lane {lane})")
+
+
+def _blank_groups(layout: Layout, config: TransportConfig) -> frozenset[int]:
+    prefixes = tuple(config.blank_groups)
+    names = [group.name for group in layout.groups if group.name.startswith(prefixes)]
+    if prefixes:
+        log.warning("FAULT INJECTION: the payload of %s goes out as zero bytes", names)
+    return frozenset(layout.index(name) for name in names)
