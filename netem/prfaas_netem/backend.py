@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from prfaas.errors import ConfigError, PreflightError, StateError
-
 from prfaas_netem.kernel_link import KernelLink, probe_netem
 from prfaas_netem.link_spec import LinkSpec
 from prfaas_netem.namespace import throwaway

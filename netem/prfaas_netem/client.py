@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from prfaas.errors import ConfigError, StateError
-
 from prfaas_netem.control import MAX_LINE_BYTES, check_path
 from prfaas_netem.link_spec import LinkSpec
 

@@ -36,7 +36,7 @@ class ControlServer:
         """Accept a caller, or read from one and answer."""
         if ready is self._listener:
             self._accept()
-        else:
+        elif ready in self._partial:  # else it was ended since it became ready
             self._read(ready)
 
     def close(self) -> None:
@@ -51,10 +51,9 @@ class ControlServer:
             caller, _ = self._listener.accept()
             caller.setblocking(False)
             if len(self._partial) >= _MAX_CONNECTIONS:
-                self._answer(caller, {"ok": False, "error": "too many callers; try again"})
-                caller.close()
-            else:
-                self._partial[caller] = b""
+                # The oldest goes, so that silent callers cannot keep others out.
+                self._end(next(iter(self._partial)), "too many callers; try again")
+            self._partial[caller] = b""
 
     def _read(self, caller: socket.socket) -> None:
         try:
@@ -67,8 +66,15 @@ class ControlServer:
         line, newline, _ = self._partial[caller].partition(b"\n")
         if newline:
             self._answer(caller, self._handle(line))
-        elif data and len(line) < MAX_LINE_BYTES:
-            return
+            self._end(caller)
+        elif len(line) >= MAX_LINE_BYTES:
+            self._end(caller, f"request: allowed: {MAX_LINE_BYTES} bytes")
+        elif not data:
+            self._end(caller)
+
+    def _end(self, caller: socket.socket, error: str | None = None) -> None:
+        if error is not None:
+            self._answer(caller, {"ok": False, "error": error})
         del self._partial[caller]
         caller.close()
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from prfaas.errors import StateError
-
 from prfaas_netem.namespace import inside
 from prfaas_netem.topology import WAN_INTERFACE, Topology
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 
 from prfaas.errors import PrfaasError
-
 from prfaas_netem.namespace import enter
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from prfaas.errors import PreflightError
-
 from prfaas_netem import namespace
 from prfaas_netem.route_socket import index_of, route_socket_in
 from prfaas_netem.topology import PREFIX_BITS, WAN_INTERFACE, Topology, router_interface

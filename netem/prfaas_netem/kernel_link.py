@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from prfaas.errors import PreflightError
-
 from prfaas_netem import rules
 from prfaas_netem.link_spec import LinkSpec
 from prfaas_netem.packet_queue import PacketQueue

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from prfaas.errors import ConfigError, PrfaasError
-
 from prfaas_netem.backend import Backend, choose, open_backend
 from prfaas_netem.control import ControlServer
 from prfaas_netem.link_spec import LinkSpec

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast
 
 from prfaas.errors import ConfigError
-
 from prfaas_netem import quantities as q
 
 Mode = Literal["auto", "gso", "packet"]

@@ -5,7 +5,6 @@ deployment `x`), so the owner is written into the namespace: the alias of its lo
 """
 
 from prfaas.errors import StateError
-
 from prfaas_netem import namespace
 from prfaas_netem.route_socket import route_socket_in
 from prfaas_netem.topology import DEFAULT_DEPLOYMENT, NAMESPACE_PREFIX

@@ -7,7 +7,6 @@ import socket
 from pathlib import Path
 
 from prfaas.errors import PreflightError, StateError
-
 from prfaas_netem import nfqueue_message as message
 from prfaas_netem.nfqueue_message import Acknowledgement, Malformed, Packet
 

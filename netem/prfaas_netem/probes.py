@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass
 
 from prfaas.errors import StateError
-
 from prfaas_netem.namespace import inside
 from prfaas_netem.topology import Topology
 

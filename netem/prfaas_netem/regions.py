@@ -6,7 +6,6 @@ from functools import partial
 from typing import NamedTuple
 
 from prfaas.errors import StateError
-
 from prfaas_netem import interface, namespace, owner, preflight, rules
 from prfaas_netem.topology import Topology, check_deployment
 

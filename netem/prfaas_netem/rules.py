@@ -6,7 +6,6 @@ A queue that nobody reads drops, so a link whose emulator is gone is down; it is
 import subprocess
 
 from prfaas.errors import PreflightError
-
 from prfaas_netem.namespace import inside
 from prfaas_netem.topology import Direction, Topology
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from prfaas.errors import ConfigError
-
 from prfaas_netem.link_spec import LinkSpec
 
 DEFAULT_DEPLOYMENT = "default"
