@@ -107,7 +107,7 @@ class ForkServer:
         try:
             _check_peer(connection)
             request = json.loads(_read_line(connection))
-            answer = {"pid": self._fork(request, connection)}
+            answer: dict[str, Any] = {"pid": self._fork(request, connection)}
         # The outermost frame of one request: a bad one must not end the server.
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}

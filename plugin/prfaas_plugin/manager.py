@@ -64,7 +64,7 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
             )
         self.settings = read_settings()
         self.layout = layout_of(args)
-        self._memory = Memory.from_pointers(self.layout, pointers_of(args))
+        self._memory = Memory(self.layout, pointers_of(args))
         self._groups = [state_group(i, kind) for i, kind in enumerate(args.state_types)]
         self._stats_server: StatsServer | None = None
         self._opened_at: dict[int, float] = {}
@@ -93,7 +93,7 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
         return TransportConfig(**values)
 
     def items_by_group(
-        self, kv: Indices | None, state: Sequence[Any] | None, aux: int | None
+        self, kv: NDArray[np.integer[Any]] | None, state: Sequence[Any] | None, aux: int | None
     ) -> dict[str, Indices]:
         """Return SGLang's indices by group name; what is None is left out.
 

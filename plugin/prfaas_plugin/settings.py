@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import dataclass, fields
+from typing import Any
 
 from prfaas.config import TransferSection
 from prfaas.errors import ConfigError
@@ -27,18 +28,7 @@ def read_settings() -> PluginSettings:
     Raises:
         ConfigError: `PRFAAS_TRANSFER` is not a JSON object of `TransferSection` fields.
     """
-    text = os.environ.get(TRANSFER_VARIABLE, "{}")
-    try:
-        raw = json.loads(text)
-        values = {
-            field.name: raw.pop(field.name)
-            for field in fields(TransferSection)
-            if field.name in raw
-        }
-        if raw:
-            raise ConfigError(f"{TRANSFER_VARIABLE}: unknown keys {', '.join(raw)}")
-    except (ValueError, AttributeError) as error:
-        raise ConfigError(f"{TRANSFER_VARIABLE}: not a JSON object: {error}") from None
+    values = _transfer_values(os.environ.get(TRANSFER_VARIABLE, "{}"))
     if "blank_groups" in values:
         values["blank_groups"] = tuple(values["blank_groups"])
     return PluginSettings(
@@ -46,3 +36,16 @@ def read_settings() -> PluginSettings:
         transfer=TransferSection(**values),
         stats_socket=os.environ.get(STATS_SOCKET_VARIABLE, ""),
     )
+
+
+def _transfer_values(text: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{TRANSFER_VARIABLE}: not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{TRANSFER_VARIABLE}: not a JSON object")
+    unknown = values.keys() - {field.name for field in fields(TransferSection)}
+    if unknown:
+        raise ConfigError(f"{TRANSFER_VARIABLE}: unknown keys {', '.join(sorted(unknown))}")
+    return values

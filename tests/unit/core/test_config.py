@@ -1,0 +1,85 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prfaas.config import (
+    EngineSection,
+    GatewaySection,
+    NodeConfig,
+    NodeSection,
+    parse_node_config,
+    render_node_config,
+)
+from prfaas.errors import ConfigError
+from prfaas.records import NodeRecord, Role, RoutingPolicy
+
+PREFILL = """
+[node]
+name = "a-prefill-0"
+role = "prefill"
+region = "a"
+[engine]
+model_path = "/models/m"
+bootstrap_port = 30100
+"""
+
+text = st.text(st.characters(exclude_categories=("Cc", "Cs")))
+
+
+@given(text, text, st.dictionaries(text, text), st.lists(text))
+def test_what_is_rendered_is_read_back(
+    name: str, path: str, env: dict[str, str], args: list[str]
+) -> None:
+    config = NodeConfig(
+        node=NodeSection(name=name, role=Role.DECODE, region="b"),
+        engine=EngineSection(model_path=path, env=env, extra_args=tuple(args)),
+    )
+    assert parse_node_config(render_node_config(config), source="f") == config
+
+
+def test_a_gateway_round_trips() -> None:
+    node = NodeSection(name="g", role=Role.GATEWAY, region="b")
+    config = NodeConfig(node=node, gateway=GatewaySection(model_path="m", request_timeout_s=1.5))
+    assert parse_node_config(render_node_config(config), source="f") == config
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('role = "prefill"', 'role = "prefil"', "node.role = 'prefil': allowed: gateway, prefill"),
+        ('region = "a"', "region = 1", "node.region = 1: expected str"),
+        ("bootstrap_port = 30100", "", "engine.bootstrap_port: a prefill node needs one"),
+        ("bootstrap_port = 30100", "bootstrap_port = 99999", "allowed is 0 to 65535"),
+        ("bootstrap_port = 30100", "bootstrap_port = true", "expected int"),
+        ("[engine]", "[engines]", "engines: unknown key; allowed: node, etcd, engine"),
+        ('model_path = "/models/m"', "", "engine.model_path: missing"),
+        ('name = "a-prefill-0"', "name = ", "not valid TOML"),
+    ],
+)
+def test_a_bad_value_names_file_key_and_what_is_allowed(
+    old: str, new: str, says: str
+) -> None:
+    assert old in PREFILL
+    with pytest.raises(ConfigError) as caught:
+        parse_node_config(PREFILL.replace(old, new), source="node.toml")
+    assert str(caught.value).startswith("node.toml: ")
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_engine_role_needs_an_engine_section() -> None:
+    with pytest.raises(ConfigError, match=r"a decode node needs a section \[engine\]"):
+        parse_node_config('[node]\nname="d"\nrole="decode"\nregion="b"', source="f")
+
+
+def test_records_round_trip_and_ignore_keys_of_newer_versions() -> None:
+    record = NodeRecord(name="n", role=Role.PREFILL, region="a", url="http://x", session="s")
+    assert NodeRecord.from_json(record.to_json()) == record
+    assert NodeRecord.from_json(record.to_json()[:-1] + ', "new": 1}') == record
+    assert RoutingPolicy.from_json(b'{"threshold_tokens": 7}').threshold_tokens == 7
+
+
+@pytest.mark.parametrize("value", ["", "[]", "{}", '{"name": "n", "role": "x"}', "\xff"])
+def test_a_broken_record_is_a_config_error(value: str) -> None:
+    with pytest.raises(ConfigError, match="NodeRecord"):
+        NodeRecord.from_json(value)
