@@ -139,6 +139,9 @@ def _settle(socket: Any, interface: str, address: str) -> None:
     if _addresses(socket, index or 0) != [(address, PREFIX_BITS)]:
         socket.flush_addr(index=index)
         socket.addr("add", index=index, address=address, prefixlen=PREFIX_BITS)
+    ipv6_off = _SYSCTL / f"ipv6/conf/{interface}/disable_ipv6"
+    if ipv6_off.exists():  # the link is IPv4; neighbour discovery would only blur the counters
+        ipv6_off.write_text("1")
     socket.link("set", index=index, state="up")
 
 

@@ -13,6 +13,7 @@ from prfaas_netem.topology import Direction, Topology
 
 _LOOPBACK = 1
 _ROOT, _CLASS, _LEAF = 0x10000, 0x10001, 0x100000
+_LEAF_KIND = "netem"
 _MTU_BYTES = 1500
 _MIN_BURST_BYTES = 64 * 1024
 _MAX_LIMIT_PACKETS = 1_000_000
@@ -77,7 +78,7 @@ class KernelLink:
         with route_socket() as socket:
             index = index_of(socket, direction.out_interface)
             socket.tc("change-class", "htb", index, _CLASS, parent=_ROOT, **htb_options(spec))
-            socket.tc("change", "netem", index, _LEAF, parent=_CLASS, **netem_options(spec))
+            socket.tc("change", _LEAF_KIND, index, _LEAF, parent=_CLASS, **netem_options(spec))
 
     def report(self, direction: Direction) -> dict[str, Any]:
         """Return mode and counters of one direction; netem counts all its drops together."""
@@ -117,7 +118,7 @@ class KernelLink:
                 _clear(socket, index)
                 socket.tc("add", "htb", index, _ROOT, default=1)
                 socket.tc("add-class", "htb", index, _CLASS, parent=_ROOT, **htb_options(spec))
-                socket.tc("add", "netem", index, _LEAF, parent=_CLASS, **netem_options(spec))
+                socket.tc("add", _LEAF_KIND, index, _LEAF, parent=_CLASS, **netem_options(spec))
         except NetlinkError as error:
             raise PreflightError(f"the kernel refuses htb or netem: {error}") from error
 

@@ -22,11 +22,11 @@ from typing import Any
 from prfaas.errors import ConfigError, PrfaasError
 from prfaas_netem.backend import Backend, choose, open_backend
 from prfaas_netem.control import ControlServer
-from prfaas_netem.link_spec import LinkSpec
 from prfaas_netem.namespace import enter
 from prfaas_netem.topology import Direction, Topology
 
 _NICENESS = -15
+_REAL_TIME_PRIORITY = 1
 _IDLE_S = 60.0
 
 
@@ -123,8 +123,7 @@ def run(topology: Topology, control_path: Path, *, backend_name: str) -> None:
     """
     name = choose(backend_name)
     enter(topology.router_namespace)
-    with contextlib.suppress(OSError):
-        os.nice(_NICENESS)
+    _take_precedence()
     with _stop_signal() as stop, contextlib.closing(open_backend(name, topology)) as backend:
         emulator = Emulator(topology, backend)
         with contextlib.closing(ControlServer(control_path, emulator.handle)) as control:
@@ -139,26 +138,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--topology", type=Path, required=True, help="JSON file of the topology")
     parser.add_argument("--control", type=Path, required=True, help="path of the control socket")
     parser.add_argument("--backend", default="auto", help="auto, kernel or nfqueue")
-    parser.add_argument("--link", default="{}", help="JSON of link fields to start with instead")
     options = parser.parse_args(argv)
     try:
         topology = Topology.load(options.topology)
-        run(_with_link(topology, options.link), options.control, backend_name=options.backend)
+        run(topology, options.control, backend_name=options.backend)
     except PrfaasError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     return 0
 
 
-def _with_link(topology: Topology, text: str) -> Topology:
+def _take_precedence() -> None:
+    """Run before ordinary processes where allowed: a late wake-up is a longer round trip."""
     try:
-        changes = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"--link: {text!r} is not JSON") from error
-    if not isinstance(changes, dict):
-        raise ConfigError(f"--link: {text!r}; allowed: an object of link fields")
-    spec: LinkSpec = topology.link.merged(changes)
-    return Topology(deployment=topology.deployment, regions=topology.regions, link=spec)
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(_REAL_TIME_PRIORITY))
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.nice(_NICENESS)
 
 
 def _say_ready(emulator: Emulator, control_path: Path) -> None:

@@ -21,6 +21,8 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _GRACE_S = 5.0
 _WARM_UP_SHARE = 0.3
 _LOSS_BATCH = 50
+_LOSS_BUFFER_BYTES = 16 * 1024 * 1024
+_SO_RCVBUFFORCE = 33
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,13 @@ class LossMeasurement:
 def measure_rtt(topology: Topology, *, source: str, target: str, count: int = 5) -> RttMeasurement:
     """Time TCP handshakes from one region to another, one after the other.
 
+    A handshake of more than 0.9 s counts as lost: TCP sends again after one second.
+
     Raises: StateError when a region's namespace is missing or not addressed.
     """
     samples = []
     with _listener(topology, target) as listener:
+        listener.setblocking(False)
         for _ in range(count):
             elapsed = _handshake_s(topology, source, listener)
             if elapsed is not None:
@@ -92,16 +97,18 @@ def measure_rate(
 
     Raises: StateError when no connection comes up.
     """
-    with _listener(topology, target) as listener, _connection(topology, source, listener) as sender:
-        receiver, _ = listener.accept()
-        with receiver:
-            feeder = threading.Thread(target=_send_for, args=(sender, seconds, limit_bytes))
-            feeder.start()
-            try:
-                return _receive(receiver, seconds)
-            finally:
-                receiver.close()
-                feeder.join()
+    with (
+        _listener(topology, target) as listener,
+        _connection(topology, source, listener) as sender,
+        _accepted(listener) as receiver,
+    ):
+        feeder = threading.Thread(target=_send_for, args=(sender, seconds, limit_bytes))
+        feeder.start()
+        try:
+            return _receive(receiver, seconds)
+        finally:
+            receiver.close()
+            feeder.join()
 
 
 def measure_loss(
@@ -117,6 +124,8 @@ def measure_loss(
     ):
         sender.connect(receiver.getsockname())
         receiver.setblocking(False)
+        # A busy machine lets packets pile up here; what overflows would look like the link's loss.
+        receiver.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _LOSS_BUFFER_BYTES)
         arrived: set[bytes] = set()
         for number in range(count):
             sender.send(number.to_bytes(4, "big"))
@@ -158,9 +167,10 @@ def _handshake_s(topology: Topology, source: str, listener: socket.socket) -> fl
         except OSError:
             return None
         elapsed = time.perf_counter() - start
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(BlockingIOError):
+        while True:
             listener.accept()[0].close()
-        return elapsed
+    return elapsed
 
 
 def _connection(topology: Topology, region: str, listener: socket.socket) -> socket.socket:
@@ -174,6 +184,13 @@ def _connection(topology: Topology, region: str, listener: socket.socket) -> soc
             f"region {region} cannot reach {listener.getsockname()[0]}: the link is down or lossy"
         ) from error
     return result
+
+
+def _accepted(listener: socket.socket) -> socket.socket:
+    try:
+        return listener.accept()[0]
+    except TimeoutError as error:
+        raise StateError("the link lost the handshake of a rate measurement; try again") from error
 
 
 def _send_for(sender: socket.socket, seconds: float, limit_bytes: int) -> None:

@@ -1,6 +1,7 @@
 """Packet rules of the router: whatever is forwarded goes to a queue, and nowhere without one.
 
-A queue that nobody reads drops, so a link whose emulator is gone is down; it is never a short cut.
+A queue that nobody reads drops, and so does the chain's policy: a link whose emulator is gone, or
+whose rules are being repaired, is down; it is never a short cut.
 """
 
 import subprocess
@@ -14,14 +15,17 @@ _ACCEPT_ALL = ("-j", "ACCEPT")
 
 
 def queue_rules_stand(topology: Topology) -> bool:
-    """Return whether both directions go to their queues."""
+    """Return whether both directions go to their queues, and all else is dropped."""
     with inside(topology.router_namespace):
+        if f"-P {_CHAIN} DROP" not in _run("-S", _CHAIN).stdout.splitlines():
+            return False
         return all(_has(_queue_rule(direction)) for direction in topology.directions())
 
 
 def make_queue_rules(topology: Topology) -> None:
-    """Send both directions to their queues; rules of other directions go."""
+    """Send both directions to their queues and drop all else; other rules go."""
     with inside(topology.router_namespace):
+        _iptables("-P", _CHAIN, "DROP")
         _iptables("-F", _CHAIN)
         for direction in topology.directions():
             _iptables("-A", _CHAIN, *_queue_rule(direction))

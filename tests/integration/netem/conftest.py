@@ -28,12 +28,9 @@ class Emulator:
 
     def start(self):
         self.topology.save(self._file)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "prfaas_netem.link", "--topology", str(self._file)]
-            + ["--control", str(self.control), "--backend", self.backend],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        argv = [sys.executable, "-m", "prfaas_netem.link", "--backend", self.backend]
+        argv += ["--topology", str(self._file), "--control", str(self.control)]
+        self._process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         self.ready = json.loads(self._process.stdout.readline())
         return self
 

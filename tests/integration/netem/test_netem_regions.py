@@ -75,6 +75,11 @@ def flush_rules(topology):
         subprocess.run(["iptables", "-t", "mangle", "-F"], check=True)
 
 
+def open_the_policy(topology):
+    with namespace.inside(topology.router_namespace):
+        subprocess.run(["iptables", "-t", "mangle", "-P", "FORWARD", "ACCEPT"], check=True)
+
+
 def stop_forwarding(topology):
     with namespace.inside(topology.router_namespace):
         Path("/proc/sys/net/ipv4/ip_forward").write_text("0")
@@ -104,6 +109,7 @@ def connect_regions_wrongly(topology):
         delete_router,
         leave_a_plain_file,
         flush_rules,
+        open_the_policy,
         stop_forwarding,
         shrink_buffers,
         connect_regions_wrongly,
