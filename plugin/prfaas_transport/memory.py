@@ -37,6 +37,16 @@ class Memory:
             raise ConfigError(f"memory: groups {sorted(entries)}, layout has {sorted(names)}")
         self._views = [_group_views(group, entries[group.name]) for group in layout.groups]
 
+    @classmethod
+    def from_pointers(cls, layout: Layout, pointers: Mapping[str, Sequence[int]]) -> "Memory":
+        """Return memory behind raw pointers, one per entry of each group."""
+        return cls(layout, pointers)
+
+    @classmethod
+    def from_arrays(cls, layout: Layout, arrays: Mapping[str, Sequence[NDArray[Any]]]) -> "Memory":
+        """Return memory of numpy arrays, one per entry of each group."""
+        return cls(layout, arrays)
+
     def source(self, group: int, entry: int, items: Items) -> list[memoryview]:
         """Return the bytes of these items; neighbours in memory share a view."""
         view = self._views[group][entry]
