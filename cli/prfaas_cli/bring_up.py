@@ -1,0 +1,181 @@
+"""The steps of `deploy` that touch the machine, and the wait until all of it serves."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from prfaas.errors import StateError
+from prfaas_cli.observation import Observed
+from prfaas_cli.options import DeployOptions
+from prfaas_cli.output import Output
+from prfaas_cli.place import MARKER, Place
+from prfaas_cli.plan import DeployPlan
+from prfaas_cli.spawn import tail
+
+_POLL_S = 0.25
+_NOTE_EVERY_S = 10.0
+_FAILURES_ALLOWED = 2
+_LOG_LINES = 15
+
+
+@dataclass(slots=True)
+class Milestone:
+    """Something that must come true; `done_s` is when it did, 0 while it has not."""
+
+    text: str
+    holds: Callable[[], bool]
+    done_s: float = 0.0
+
+
+@dataclass(slots=True)
+class BringUp:
+    """One deploy under way; `times` says where the time went, in seconds since the begin."""
+
+    place: Place
+    output: Output
+    times: dict[str, float] = field(default_factory=dict)
+
+    def write_files(self, plan: DeployPlan, options: DeployOptions, *, fresh: bool) -> None:
+        """Write what the processes read. The deployment's file comes first: destroy needs it."""
+        self.place.logs.mkdir(exist_ok=True)
+        if fresh:
+            for old in self.place.logs.iterdir():
+                old.unlink()
+        self.place.write_deployment(
+            {
+                "options": options.to_json(),
+                "processes": [spec.to_json() for spec in plan.processes],
+                "created_at_s": time.time(),
+            }
+        )
+        if fresh or not self.place.topology_file.exists():
+            # Not otherwise: `link set` keeps its changes there.
+            plan.topology.save(self.place.topology_file)
+        for node, text in plan.config_texts().items():
+            self.place.config_file(node).write_text(text)
+
+    def make_regions(self, plan: DeployPlan) -> None:
+        """Make the namespaces, or what is missing of them."""
+        from prfaas_netem import create
+
+        if create(plan.topology):
+            self._done("regions and wires")
+
+    def start_supervisor(self) -> None:
+        """Start the supervisor and wait until it runs."""
+        self.place.logs.mkdir(exist_ok=True)
+        with self.place.log("supervisor").open("ab") as log:
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "prfaas_cli.supervisor"),
+                    *("--state", str(self.place.directory)),
+                ],
+                env={**os.environ, MARKER: str(self.place.directory)},
+                cwd=self.place.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        observed = Observed.of(self.place)
+        deadline_s = time.monotonic() + 20.0
+        while observed.supervisor().get("pid") != process.pid:
+            if process.poll() is not None or time.monotonic() > deadline_s:
+                raise StateError("the supervisor does not start" + self._log_of("supervisor"))
+            time.sleep(0.05)
+        # It shall outlive this command; nobody here waits for it.
+        process.returncode = 0
+        self._done("supervisor")
+
+    def wait_ready(self, *, timeout_s: float) -> None:
+        """Wait until everything serves, telling what is done and what is waited for.
+
+        Raises:
+            StateError: a process keeps failing, or it takes too long.
+        """
+        observed = Observed.of(self.place)
+        milestones = _milestones(observed)
+        said_s = self.output.elapsed_s
+        while left := [item for item in milestones if not item.done_s]:
+            for item in left:
+                if item.holds():
+                    item.done_s = self.output.elapsed_s
+                    said_s = item.done_s
+                    self._done(item.text)
+            self._check_failures(observed)
+            if self.output.elapsed_s > timeout_s:
+                raise StateError(self._too_slow(observed, milestones, timeout_s))
+            if self.output.elapsed_s - said_s > _NOTE_EVERY_S:
+                said_s = self.output.elapsed_s
+                self.output.step("... " + self._waiting_for(observed, milestones))
+            time.sleep(_POLL_S)
+
+    def _done(self, text: str) -> None:
+        self.times[text] = round(self.output.elapsed_s, 2)
+        self.output.step(text)
+
+    def _check_failures(self, observed: Observed) -> None:
+        supervisor = observed.supervisor()
+        if not supervisor["alive"]:
+            raise StateError("the supervisor ended" + self._log_of("supervisor"))
+        for name, entry in supervisor["processes"].items():
+            if entry["restarts"] > _FAILURES_ALLOWED:
+                raise StateError(f"{name} keeps ending: {entry['last_exit']}" + self._log_of(name))
+        for node in observed.engine_nodes:
+            state = self.place.agent_state(node)
+            if state.get("engine_starts", 0) > _FAILURES_ALLOWED:
+                raise StateError(
+                    f"the engine of {node} keeps ending" + self._log_of(f"{node}.engine")
+                )
+
+    def _too_slow(self, observed: Observed, milestones: list[Milestone], timeout_s: float) -> str:
+        waiting = self._waiting_for(observed, milestones)
+        late = [node for node in observed.engine_nodes if _phase(self.place, node) != "serving"]
+        log = self._log_of(f"{late[0]}.engine" if late else observed.gateway_node)
+        return f"not ready after {timeout_s:.0f} s: {waiting}" + log
+
+    def _waiting_for(self, observed: Observed, milestones: list[Milestone]) -> str:
+        waiting = [item.text for item in milestones if not item.done_s]
+        phases = [
+            f"{node} is {_phase(self.place, node)}"
+            for node in observed.engine_nodes
+            if _phase(self.place, node) != "serving"
+        ]
+        return "waiting for " + ", ".join(waiting) + (f" ({'; '.join(phases)})" if phases else "")
+
+    def _log_of(self, name: str) -> str:
+        """Show the end of a log on stderr and return where it is."""
+        path = self.place.log(name)
+        lines = tail(path, lines=_LOG_LINES)
+        if lines:
+            self.output.note(f"--- the last lines of {path}")
+            for line in lines:
+                self.output.note(line)
+            self.output.note("---")
+        return f"; see {path}"
+
+
+def _phase(place: Place, node: str) -> str:
+    state: dict[str, Any] = place.agent_state(node)
+    return str(state.get("phase", "not up yet"))
+
+
+def _milestones(observed: Observed) -> list[Milestone]:
+    nodes = [
+        Milestone(f"{node} serves", lambda node=node: _phase(observed.place, node) == "serving")  # type: ignore[misc]
+        for node in observed.engine_nodes
+    ]
+    return [
+        Milestone("link", lambda: observed.link() is not None),
+        Milestone("etcd", observed.etcd_answers),
+        Milestone("SGLang loaded once, for all engines", observed.fork_server_ready),
+        *nodes,
+        Milestone(
+            "nodes registered", lambda: set(observed.engine_nodes) <= set(observed.nodes() or ())
+        ),
+        Milestone("gateway ready", lambda: observed.gateway_ready()[0]),
+    ]

@@ -1,0 +1,151 @@
+"""`prfaasctl chat`: one request, and what the system did with it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from prfaas.errors import ConfigError, PrfaasError
+from prfaas_cli.place import (
+    DEFAULT_NAME,
+    DEFAULT_STATE_DIR,
+    JsonOption,
+    NameOption,
+    Place,
+    StateDirOption,
+)
+
+if TYPE_CHECKING:
+    from prfaas_cli.chat_stream import ChatAnswer
+    from prfaas_cli.observation import Observed
+
+_STATS_TIMEOUT_S = 1.0
+
+
+def chat(
+    prompt: Annotated[str, typer.Argument(help="What to say.")],
+    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens to generate at most.")] = 32,
+    repeat_to: Annotated[
+        int | None, typer.Option(min=1, help="Repeat the prompt until it has this many tokens.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="A gateway other than the deployment's.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds without a byte.")] = 300.0,
+    name: NameOption = DEFAULT_NAME,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    as_json: JsonOption = False,
+) -> None:
+    """Send one request; show its route, times and transfer."""
+    from prfaas_cli.chat_stream import send_chat
+    from prfaas_cli.output import Output
+
+    observed = _observed(Place.of(state_dir, name), required=url is None)
+    if repeat_to is not None:
+        prompt = _repeat(prompt, repeat_to, observed)
+    body = {
+        "model": Path(observed.options.model_path).name if observed else "default",
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    target = url or _url(observed)
+    before = _counters(observed)
+    answer = send_chat(target, body, timeout_s=timeout)
+    document = _describe(answer, _difference(before, _counters(observed)))
+    Output(as_json=as_json).result(document, lambda: _lines(document))
+
+
+def _observed(place: Place, *, required: bool) -> "Observed | None":
+    from prfaas_cli.observation import Observed
+
+    if not required and place.read_deployment() is None:
+        return None
+    return Observed.of(place)
+
+
+def _url(observed: "Observed | None") -> str:
+    from prfaas_cli.plan import api_url
+
+    assert observed is not None
+    return api_url(observed.options)
+
+
+def _repeat(prompt: str, tokens: int, observed: "Observed | None") -> str:
+    """Return the prompt repeated until it has at least `tokens` tokens, cut after that many."""
+    from tokenizers import Tokenizer
+
+    if observed is None:
+        raise ConfigError("--repeat-to needs a deployment: its model's tokenizer counts the tokens")
+    path = Path(observed.options.model_path) / "tokenizer.json"
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception
+        raise ConfigError(f"{path}: {error}") from None
+    unit = len(tokenizer.encode(prompt + " ", add_special_tokens=False).ids)
+    if unit == 0:
+        raise ConfigError("--repeat-to: the prompt is empty")
+    text = " ".join([prompt] * (tokens // unit + 2))
+    ids = tokenizer.encode(text, add_special_tokens=False).ids[:tokens]
+    return str(tokenizer.decode(ids))
+
+
+def _counters(observed: "Observed | None") -> dict[str, int]:
+    """Return the bytes on the WAN and the payload that the engines count, where they tell."""
+    from prfaas_netem import wan_bytes
+    from prfaas_transport import read_stats
+
+    if observed is None:
+        return {}
+    counters = {}
+    topology = observed.topology
+    first, second = topology.regions
+    try:
+        carried = wan_bytes(topology, first)
+        counters[f"wan_{first}_to_{second}_bytes"] = carried["tx_bytes"]
+        counters[f"wan_{second}_to_{first}_bytes"] = carried["rx_bytes"]
+    except PrfaasError:
+        pass
+    for node in observed.engine_nodes:
+        try:
+            stats = read_stats(observed.place.stats_socket(node), _STATS_TIMEOUT_S)
+        except (OSError, ValueError):
+            continue
+        for word in ("sent", "received"):
+            value = stats.get(f"payload_bytes_{word}_total")
+            if isinstance(value, int):
+                counters[f"{node}_payload_bytes_{word}"] = value
+    return counters
+
+
+def _difference(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    return {key: after[key] - before[key] for key in before if key in after}
+
+
+def _describe(answer: "ChatAnswer", moved: dict[str, int]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    document = asdict(answer)
+    tokens = answer.usage.get("completion_tokens")
+    if answer.ttft_s is not None and isinstance(tokens, int) and tokens > 1:
+        document["tpot_s"] = (answer.total_s - answer.ttft_s) / (tokens - 1)
+    return {**document, "moved": moved}
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    from prfaas_cli.output import shown_bytes
+
+    routing, usage = document["routing"], document["usage"]
+    yield document["text"]
+    yield ""
+    yield f"route     {routing['route'] or 'unknown'}, because {routing['reason'] or 'unknown'}"
+    yield f"prefill   {routing['prefill'] or 'unknown'}"
+    ttft = "no token" if document["ttft_s"] is None else f"{document['ttft_s']:.3f} s"
+    yield f"TTFT      {ttft}, total {document['total_s']:.3f} s"
+    prompt, completion = usage.get("prompt_tokens", "?"), usage.get("completion_tokens", "?")
+    cached = routing["prefix_tokens"] or "0"
+    yield f"tokens    {prompt} in the prompt ({cached} known to be cached), {completion} generated"
+    for key, count in document["moved"].items():
+        if count:
+            yield f"moved     {key.replace('_', ' ')}: {shown_bytes(count)}"

@@ -1,0 +1,246 @@
+"""`prfaasctl deploy`: two emulated regions with real engines behind one API, in one command."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from prfaas.errors import PrfaasError, StateError
+from prfaas_cli.place import (
+    DEFAULT_NAME,
+    DEFAULT_STATE_DIR,
+    JsonOption,
+    NameOption,
+    Place,
+    StateDirOption,
+)
+
+_TERMINATED = 143
+
+
+def deploy(
+    regions: Annotated[
+        str, typer.Option(help="Two names: the first prefills long prompts, the second decodes.")
+    ],
+    model: Annotated[
+        str, typer.Option(help="A tiny model's name or a model directory.")
+    ] = "qwen3-next-tiny",
+    port: Annotated[int, typer.Option(help="Port of the API on 127.0.0.1.")] = 8080,
+    threshold: Annotated[
+        int, typer.Option(help="Uncached prompt tokens above which a prefill is offloaded.")
+    ] = 512,
+    link_rate: Annotated[str, typer.Option(help="Configured rate of the WAN link.")] = "100gbit",
+    link_rtt: Annotated[str, typer.Option(help="Round trip of the WAN link.")] = "20ms",
+    dtype: Annotated[str, typer.Option(help="Data type of the model.")] = "float32",
+    engine_arg: Annotated[
+        list[str] | None, typer.Option(help="An argument for SGLang; repeat for more.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds until everything must serve.")] = 240.0,
+    name: NameOption = DEFAULT_NAME,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    as_json: JsonOption = False,
+) -> None:
+    """Start two emulated regions, the link, engines and gateway."""
+    from prfaas_cli.options import DeployOptions, check_options, find_model
+    from prfaas_cli.output import Output
+
+    options = DeployOptions(
+        regions=tuple(part.strip() for part in regions.split(",")),
+        model_path=find_model(model),
+        port=port,
+        threshold_tokens=threshold,
+        link_rate=link_rate,
+        link_rtt=link_rtt,
+        dtype=dtype,
+        engine_args=tuple(engine_arg or ()),
+    )
+    place = Place.of(state_dir, name)
+    check_options(name, options)
+    _Deploy(place, options, Output(as_json=as_json), timeout_s=timeout).run()
+
+
+class _Deploy:
+    """One run of the command."""
+
+    def __init__(self, place: Place, options: Any, output: Any, *, timeout_s: float) -> None:
+        self._place = place
+        self._options = options
+        self._output = output
+        self._timeout_s = timeout_s
+
+    def run(self) -> None:
+        """Deploy, or find that it is deployed."""
+        from prfaas_cli.preflight import check_machine
+
+        running = self._place.read_deployment()
+        if running is not None:
+            self._require_same(running)
+        warnings = check_machine(self._place, self._options, fresh=running is None)
+        for warning in warnings:
+            self._output.note(f"prfaasctl: warning: {warning}")
+        with _signals_interrupt(), self._place.locked():
+            if self._place.read_deployment() != running:
+                raise StateError(f"{self._place.name} changed just now; run the command again")
+            self._run_locked(fresh=running is None)
+
+    def _require_same(self, running: dict[str, Any]) -> None:
+        from prfaas_cli.options import DeployOptions
+
+        differences = DeployOptions.from_json(running["options"]).differences(self._options)
+        if differences:
+            raise StateError(
+                f"{self._place.name} is deployed with other options ({'; '.join(differences)});"
+                f" run prfaasctl destroy{self._place_flags()} first"
+            )
+
+    def _run_locked(self, *, fresh: bool) -> None:
+        from prfaas_cli.bring_up import BringUp
+
+        bring_up = BringUp(self._place, self._output)
+        try:
+            if self._is_all_well():
+                self._give_result("nothing to do", bring_up.times)
+                return
+            self._bring_up(bring_up, fresh=fresh)
+        except PrfaasError:
+            if fresh:
+                self._clean_up(keep_logs=True)
+            raise
+        except BaseException:
+            # Ctrl-C, SIGTERM or a defect: whatever it was, nothing half-made stays behind.
+            if fresh:
+                self._clean_up(keep_logs=False)
+            raise
+        self._give_result("deployed" if fresh else "repaired", bring_up.times)
+
+    def _bring_up(self, bring_up: Any, *, fresh: bool) -> None:
+        from prfaas_cli.observation import Observed
+        from prfaas_cli.plan import plan_deployment
+        from prfaas_cli.preflight import find_program
+
+        plan = plan_deployment(
+            self._place,
+            self._options,
+            etcd=find_program("etcd") or "etcd",
+            start_timeout_s=max(30.0, self._timeout_s),
+        )
+        if fresh:
+            self._remove_leftovers()
+            self._show_plan()
+        else:
+            self._output.note("deployed before; starting what is missing")
+            self._end_homeless(plan)
+        bring_up.write_files(plan, self._options, fresh=fresh)
+        bring_up.make_regions(plan)
+        if not Observed.of(self._place).supervisor()["alive"]:
+            bring_up.start_supervisor()
+        bring_up.wait_ready(timeout_s=self._timeout_s)
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a deployment left whose directory was deleted."""
+        from prfaas_cli.processes import deployment_processes
+        from prfaas_cli.sweep import end_everything
+        from prfaas_netem.owner import namespaces_of
+
+        names = namespaces_of(self._place.name)
+        if names or deployment_processes(self._place, names):
+            self._output.note("removing what an earlier deployment of this name left")
+            end_everything(self._place, say=self._output.step)
+
+    def _end_homeless(self, plan: Any) -> None:
+        """End all when a namespace is gone: what lives on in it can reach nobody."""
+        from prfaas_cli.sweep import end_everything
+        from prfaas_netem.owner import namespaces_of
+
+        if set(namespaces_of(self._place.name)) != set(plan.topology.namespaces):
+            self._output.note("namespaces are missing; starting all anew")
+            end_everything(self._place, say=self._output.step)
+
+    def _is_all_well(self) -> bool:
+        from prfaas_cli.observation import Observed
+        from prfaas_cli.status import problems_of
+
+        if self._place.read_deployment() is None:
+            return False
+        return not problems_of(Observed.of(self._place))
+
+    def _clean_up(self, *, keep_logs: bool) -> None:
+        from prfaas_cli.sweep import sweep
+
+        self._output.note("cleaning up")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        sweep(self._place, keep_logs=keep_logs, say=self._output.step)
+        if keep_logs and self._place.logs.exists():
+            self._output.note(f"logs are kept in {self._place.logs}")
+
+    def _show_plan(self) -> None:
+        first, second = self._options.regions
+        options = self._options
+        self._output.note(
+            f"region {first}: prefill of prompts over {options.threshold_tokens} tokens"
+        )
+        self._output.note(f"region {second}: gateway, etcd, prefill of shorter prompts, decode")
+        self._output.note(f"link: {options.link_rate}, {options.link_rtt} round trip (configured)")
+        self._output.note(f"model: {options.model_path} ({options.dtype}, CPU)")
+
+    def _give_result(self, outcome: str, times: dict[str, float]) -> None:
+        from prfaas_cli.plan import api_url
+
+        url = api_url(self._options)
+        document = {
+            "outcome": outcome,
+            "name": self._place.name,
+            "url": url,
+            "directory": str(self._place.directory),
+            "seconds": round(self._output.elapsed_s, 2),
+            "done_at_s": times,
+        }
+        self._output.result(document, lambda: self._lines(outcome, url, times))
+
+    def _lines(self, outcome: str, url: str, times: dict[str, float]) -> Iterator[str]:
+        if outcome == "nothing to do":
+            yield f"nothing to do: all runs; API: {url}/v1"
+            return
+        yield f"{outcome} in {self._output.elapsed_s:.1f} s"
+        last = max(times, key=lambda text: times[text], default="")
+        if last:
+            yield f"the longest waits: {_longest(times)}"
+        flags = self._place_flags()
+        yield f"API:      {url}/v1"
+        yield f"try it:   prfaasctl chat 'Why is the sky blue?' --repeat-to 900{flags}"
+        yield f"look:     prfaasctl status{flags}; prfaasctl link show{flags}"
+        yield f"remove:   prfaasctl destroy{flags}"
+
+    def _place_flags(self) -> str:
+        flags = "" if self._place.name == DEFAULT_NAME else f" --name {self._place.name}"
+        if self._place.root != DEFAULT_STATE_DIR:
+            flags += f" --state-dir {self._place.root}"
+        return flags
+
+
+def _longest(times: dict[str, float]) -> str:
+    """Return the three steps that came longest after the one before."""
+    ordered = sorted(times.items(), key=lambda item: item[1])
+    gaps = [
+        (done_s - before_s, text)
+        for (text, done_s), (_, before_s) in zip(ordered, [("", 0.0), *ordered], strict=False)
+    ]
+    return ", ".join(f"{text} {gap_s:.1f} s" for gap_s, text in sorted(gaps, reverse=True)[:3])
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C does, with its own exit code."""
+
+    def terminate(_number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,125 @@
+"""Look at a running deployment: one consistent answer for `deploy`, `status` and `chat`."""
+
+import http.client
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prfaas.errors import PrfaasError
+from prfaas.records import NodeRecord, Role
+from prfaas_agent.process import is_alive
+from prfaas_agent.state_file import read_json
+from prfaas_cli.options import DeployOptions, topology_of
+from prfaas_cli.place import Place
+from prfaas_cli.plan import ETCD_PORT, GATEWAY_HOST, ProcessSpec, node_name
+from prfaas_cli.processes import process_of
+from prfaas_cli.region_http import registered_nodes, request
+
+if TYPE_CHECKING:
+    from prfaas_netem import Topology
+
+_GATEWAY_TIMEOUT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A deployment that exists, and the ways to look at its parts. Every look is short."""
+
+    place: Place
+    options: DeployOptions
+    specs: tuple[ProcessSpec, ...]
+
+    @classmethod
+    def of(cls, place: Place) -> "Observed":
+        """Return the deployment of a place.
+
+        Raises:
+            StateError: nothing is deployed there.
+        """
+        raw = place.require_deployment()
+        specs = tuple(ProcessSpec.from_json(item) for item in raw["processes"])
+        return cls(place, DeployOptions.from_json(raw["options"]), specs)
+
+    @property
+    def topology(self) -> "Topology":
+        """The regions and the link as deployed."""
+        return topology_of(self.place.name, self.options)
+
+    @property
+    def engine_nodes(self) -> tuple[str, ...]:
+        """Names of the nodes that run an engine."""
+        first, second = self.options.regions
+        return (
+            node_name(first, Role.PREFILL),
+            node_name(second, Role.PREFILL),
+            node_name(second, Role.DECODE),
+        )
+
+    @property
+    def gateway_node(self) -> str:
+        """Name of the gateway."""
+        return node_name(self.options.regions[1], Role.GATEWAY)
+
+    def supervisor(self) -> dict[str, Any]:
+        """Return the supervisor's file with `alive` for it and for every process."""
+        found = read_json(self.place.supervisor_file) or {}
+        found.setdefault("processes", {})
+        for entry in (found, *found["processes"].values()):
+            process = process_of(entry)
+            entry["alive"] = process is not None and is_alive(process)
+        return found
+
+    def etcd_answers(self) -> bool:
+        """Return whether etcd serves."""
+        return request(*self._etcd(), "/health") is not None
+
+    def nodes(self) -> dict[str, NodeRecord] | None:
+        """Return the registered nodes, None when etcd does not answer."""
+        return registered_nodes(*self._etcd(), deployment=self.place.name)
+
+    def link(self) -> dict[str, Any] | None:
+        """Return what the link emulator tells, None when it does not answer."""
+        from prfaas_netem import show
+
+        try:
+            return show(self.place.link_socket)
+        except PrfaasError:
+            return None
+
+    def fork_server_ready(self) -> bool:
+        """Return whether the fork server has said so."""
+        try:
+            return "ready" in self.place.log("forkserver").read_text().splitlines()
+        except OSError:
+            return False
+
+    def gateway_ready(self) -> tuple[bool, str]:
+        """Return whether the gateway takes requests, and why not."""
+        connection = http.client.HTTPConnection(
+            GATEWAY_HOST, self.options.port, timeout=_GATEWAY_TIMEOUT_S
+        )
+        try:
+            connection.request("GET", "/ready")
+            response = connection.getresponse()
+            text = response.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            return False, f"no answer on port {self.options.port}: {error}"
+        finally:
+            connection.close()
+        return response.status == 200, "" if response.status == 200 else _reason(text)
+
+    def _etcd(self) -> tuple[str, tuple[str, int]]:
+        topology = self.topology
+        region = topology.regions[1]
+        return topology.namespace(region), (topology.address(region), ETCD_PORT)
+
+
+def _reason(text: str) -> str:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text.strip()[:200]
+    missing = value.get("missing") if isinstance(value, dict) else None
+    if isinstance(missing, list) and missing:
+        return "missing: " + ", ".join(str(item) for item in missing)
+    return json.dumps(value)[:200]

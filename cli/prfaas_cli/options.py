@@ -1,0 +1,121 @@
+"""What a person asks of `deploy`, checked; no effect on the machine."""
+
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prfaas.errors import ConfigError
+from prfaas_cli.failures import ProblemsError
+
+if TYPE_CHECKING:
+    from prfaas_netem import LinkSpec, Topology
+
+DTYPES = ("float32", "bfloat16", "float16")
+_BAD_OPTION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DeployOptions:
+    """The choices that make a deployment what it is; two deploys with equal ones are the same."""
+
+    regions: tuple[str, ...]
+    model_path: str
+    port: int
+    threshold_tokens: int
+    link_rate: str
+    link_rtt: str
+    dtype: str
+    engine_args: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> "DeployOptions":
+        """Return what `to_json` gave.
+
+        Raises:
+            ConfigError: another version of prfaasctl wrote it.
+        """
+        if {item.name for item in fields(cls)} != set(raw):
+            raise ConfigError("deployed by another version of prfaasctl; destroy it first")
+        values: dict[str, Any] = {
+            key: tuple(v) if isinstance(v, list) else v for key, v in raw.items()
+        }
+        return cls(**values)
+
+    def differences(self, other: "DeployOptions") -> list[str]:
+        """Return what differs, as `option: running value -> asked value`."""
+        return [
+            f"{_option(item.name)}: {_shown(getattr(self, item.name))}"
+            f" -> {_shown(getattr(other, item.name))}"
+            for item in fields(self)
+            if getattr(self, item.name) != getattr(other, item.name)
+        ]
+
+
+def topology_of(name: str, options: DeployOptions) -> "Topology":
+    """Return the regions and the link.
+
+    Raises:
+        ConfigError: naming the option and what is allowed.
+    """
+    from prfaas_netem import Topology
+
+    return Topology.plan(deployment=name, regions=options.regions, link=_link_of(options))
+
+
+def _link_of(options: DeployOptions) -> "LinkSpec":
+    from prfaas_netem import LinkSpec
+
+    try:
+        return LinkSpec.parse(rate=options.link_rate, rtt=options.link_rtt)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("--r", "--link-r", 1)) from None
+
+
+def check_options(name: str, options: DeployOptions) -> None:
+    """Check everything that can be checked without looking at the machine.
+
+    Raises:
+        ProblemsError: all of them, exit code 2.
+    """
+    from prfaas_netem import Topology
+
+    found = []
+    checks = (
+        lambda: Topology.plan(deployment=name, regions=options.regions),
+        lambda: _link_of(options),
+    )
+    for check in checks:
+        try:
+            check()
+        except ConfigError as error:
+            found.append(str(error))
+    if not 1 <= options.port <= 65535:
+        found.append(f"--port {options.port}: allowed is 1 to 65535")
+    if not 0 <= options.threshold_tokens <= 1 << 30:
+        found.append(f"--threshold {options.threshold_tokens}: allowed is 0 to {1 << 30} tokens")
+    if options.dtype not in DTYPES:
+        found.append(f"--dtype {options.dtype}: allowed: {', '.join(DTYPES)}")
+    if found:
+        raise ProblemsError(found, exit_code=_BAD_OPTION)
+
+
+def find_model(name_or_directory: str) -> str:
+    """Return the model directory: a path as given, else a tiny model of that name."""
+    from prfaas_cpu.models import default_models_dir
+
+    if "/" in name_or_directory or Path(name_or_directory).is_dir():
+        return str(Path(name_or_directory).resolve())
+    return str(default_models_dir() / name_or_directory)
+
+
+def _option(field: str) -> str:
+    names = {"model_path": "model", "threshold_tokens": "threshold", "engine_args": "engine-arg"}
+    return "--" + names.get(field, field).replace("_", "-")
+
+
+def _shown(value: Any) -> str:
+    return ",".join(value) or "none" if isinstance(value, tuple) else str(value)

@@ -1,0 +1,192 @@
+"""From options to processes and their configuration; no effect on the machine."""
+
+import sys
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from prfaas.config import (
+    EngineSection,
+    EtcdSection,
+    GatewaySection,
+    NodeConfig,
+    NodeSection,
+    render_node_config,
+)
+from prfaas.records import Role
+from prfaas_cli.options import DeployOptions, topology_of
+from prfaas_cli.place import Place
+
+if TYPE_CHECKING:
+    from prfaas_netem import Topology
+
+ETCD_PORT = 2379
+ENGINE_PORTS = (30000, 30001, 30002)
+BOOTSTRAP_PORTS = (30100, 30101)
+LISTEN_FD = 100
+"""The number under which the gateway inherits its listening socket."""
+GATEWAY_HOST = "127.0.0.1"
+_ETCD_QUOTA_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """One process that the supervisor keeps running.
+
+    `namespace` is empty for the machine's own; `listen` is `host:port` of a socket that the process
+    inherits as LISTEN_FD, bound in the machine's own namespace, or empty. The processes of the
+    first `stop_wave` are ended before those of the next.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    namespace: str = ""
+    listen: str = ""
+    stop_wave: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> "ProcessSpec":
+        """Return what `to_json` gave."""
+        return cls(**(raw | {"argv": tuple(raw["argv"])}))
+
+
+@dataclass(frozen=True, slots=True)
+class DeployPlan:
+    """Everything a deployment consists of."""
+
+    topology: "Topology"
+    nodes: tuple[NodeConfig, ...]
+    processes: tuple[ProcessSpec, ...]
+
+    def config_texts(self) -> dict[str, str]:
+        """Return the configuration file of every node by its name."""
+        return {config.node.name: render_node_config(config) for config in self.nodes}
+
+
+def plan_deployment(
+    place: Place, options: DeployOptions, *, etcd: str, start_timeout_s: float
+) -> DeployPlan:
+    """Return what to run; `etcd` is the path of the etcd binary."""
+    topology = topology_of(place.name, options)
+    first, second = options.regions
+    configs = (
+        _engine_node(place, options, topology, Role.PREFILL, region=first, slot=0),
+        _engine_node(place, options, topology, Role.PREFILL, region=second, slot=1),
+        _engine_node(place, options, topology, Role.DECODE, region=second, slot=2),
+        _gateway_node(place, options, topology, region=second),
+    )
+    nodes = tuple(_with_start_timeout(config, start_timeout_s) for config in configs)
+    return DeployPlan(topology, nodes, _processes(place, topology, nodes, etcd))
+
+
+def node_name(region: str, role: Role) -> str:
+    """Return the name of a region's node.
+
+    >>> node_name("a", Role.PREFILL)
+    'a-prefill-0'
+    """
+    return f"{region}-{role}-0"
+
+
+def api_url(options: DeployOptions) -> str:
+    """Return the base of the OpenAI API."""
+    return f"http://{GATEWAY_HOST}:{options.port}"
+
+
+def _engine_node(
+    place: Place,
+    options: DeployOptions,
+    topology: "Topology",
+    role: Role,
+    *,
+    region: str,
+    slot: int,
+) -> NodeConfig:
+    dtype = () if options.dtype == "float32" else ("--dtype", options.dtype)
+    engine = EngineSection(
+        model_path=options.model_path,
+        device="cpu",
+        bootstrap_port=BOOTSTRAP_PORTS[slot] if role is Role.PREFILL else 0,
+        fork_server=str(place.fork_socket),
+        extra_args=(*dtype, *options.engine_args),
+    )
+    node = _node(place, topology, role, region=region, port=ENGINE_PORTS[slot])
+    return NodeConfig(node=node, etcd=_etcd(topology), engine=engine)
+
+
+def _gateway_node(
+    place: Place, options: DeployOptions, topology: "Topology", *, region: str
+) -> NodeConfig:
+    gateway = GatewaySection(
+        model_path=options.model_path,
+        threshold_tokens=options.threshold_tokens,
+        listen_fd=LISTEN_FD,
+    )
+    node = _node(place, topology, Role.GATEWAY, region=region, port=options.port)
+    return NodeConfig(node=node, etcd=_etcd(topology), gateway=gateway)
+
+
+def _node(place: Place, topology: "Topology", role: Role, *, region: str, port: int) -> NodeSection:
+    return NodeSection(
+        name=node_name(region, role),
+        role=role,
+        region=region,
+        deployment=place.name,
+        host=topology.address(region),
+        port=port,
+        state_dir=str(place.directory),
+    )
+
+
+def _etcd(topology: "Topology") -> EtcdSection:
+    return EtcdSection(endpoints=(f"{topology.address(topology.regions[1])}:{ETCD_PORT}",))
+
+
+def _with_start_timeout(config: NodeConfig, start_timeout_s: float) -> NodeConfig:
+    if config.engine is None:
+        return config
+    return replace(config, engine=replace(config.engine, start_timeout_s=start_timeout_s))
+
+
+def _processes(
+    place: Place, topology: "Topology", nodes: tuple[NodeConfig, ...], etcd: str
+) -> tuple[ProcessSpec, ...]:
+    fork_server = [sys.executable, "-m", "prfaas_cpu.forkserver", "--socket"]
+    link = [sys.executable, "-m", "prfaas_netem.link", "--topology", str(place.topology_file)]
+    return (
+        ProcessSpec("forkserver", (*fork_server, str(place.fork_socket)), stop_wave=1),
+        _etcd_process(place, topology, etcd),
+        ProcessSpec("link", (*link, "--control", str(place.link_socket)), stop_wave=1),
+        *(_node_process(place, topology, config) for config in nodes),
+    )
+
+
+def _node_process(place: Place, topology: "Topology", config: NodeConfig) -> ProcessSpec:
+    node = config.node
+    command = [sys.executable, "-m", "prfaas_cli", "node", "run", str(node.role)]
+    return ProcessSpec(
+        name=node.name,
+        argv=(*command, "--config", str(place.config_file(node.name))),
+        namespace=topology.namespace(node.region),
+        listen=f"{GATEWAY_HOST}:{node.port}" if node.role is Role.GATEWAY else "",
+    )
+
+
+def _etcd_process(place: Place, topology: "Topology", etcd: str) -> ProcessSpec:
+    region = topology.regions[1]
+    client_url = f"http://{topology.address(region)}:{ETCD_PORT}"
+    peer_url = f"http://127.0.0.1:{ETCD_PORT + 1}"
+    name = f"{region}-etcd-0"
+    argv = [etcd, "--name", name, "--data-dir", str(place.directory / "etcd")]
+    argv += ["--listen-client-urls", client_url, "--advertise-client-urls", client_url]
+    argv += ["--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url]
+    argv += ["--initial-cluster", f"{name}={peer_url}"]
+    argv += ["--auto-compaction-mode", "periodic", "--auto-compaction-retention", "5m"]
+    argv += ["--quota-backend-bytes", str(_ETCD_QUOTA_BYTES), "--logger", "zap"]
+    argv += ["--log-level", "warn"]
+    return ProcessSpec(
+        name=name, argv=tuple(argv), namespace=topology.namespace(region), stop_wave=1
+    )

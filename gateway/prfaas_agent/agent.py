@@ -1,0 +1,239 @@
+"""The node agent's life: start or adopt the engine, register it, watch it, start it again."""
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from enum import Enum, auto
+from pathlib import Path
+
+from prfaas.config import NodeConfig
+from prfaas.errors import PrfaasError
+from prfaas.records import NodeRecord
+from prfaas_agent import engine as engines
+from prfaas_agent import process as processes
+from prfaas_agent.backoff import Backoff
+from prfaas_agent.checks import node_problems, refuse, socket_path_problem
+from prfaas_agent.engine import Engine, EngineFiles, Launch
+from prfaas_agent.engine_http import EngineHttp
+from prfaas_agent.first_of import first_of
+from prfaas_agent.interface import interface_of
+from prfaas_agent.model_facts import read_model_facts
+from prfaas_agent.record import node_record, node_url
+from prfaas_agent.sglang_args import engine_arguments, engine_environment, stats_socket
+from prfaas_agent.state_file import write_json
+
+logger = logging.getLogger(__name__)
+
+FORK_SERVER_WAIT_S = 90.0
+_LAUNCH_RETRY_S = 0.5
+_HEALTH_RETRY_S = 0.5
+_PROGRESS_EVERY_S = 5.0
+
+#: Registers a record for as long as the context is open; never fails, whatever etcd does.
+Register = Callable[[NodeRecord], AbstractAsyncContextManager[object]]
+
+
+class _Outcome(Enum):
+    """How one wait or one life of the engine ended."""
+
+    HEALTHY = auto()
+    ENDED = auto()
+    TOO_SLOW = auto()
+    STOPPED = auto()
+
+
+async def run_agent(
+    config: NodeConfig, *, register: Register, fork_launch: Launch | None = None
+) -> None:
+    """Run a prefill or decode node until SIGTERM or SIGINT.
+
+    `fork_launch` starts an engine through a fork server; where it is None or keeps failing, the
+    engine starts cold.
+
+    Raises:
+        PrfaasError: the node cannot start on this machine as configured.
+    """
+    agent = Agent(config, register=register, fork_launch=fork_launch)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, agent.stop)
+    await agent.run()
+
+
+class Agent:
+    """One node. The single writer of its engine's file and of its own."""
+
+    def __init__(
+        self, config: NodeConfig, *, register: Register, fork_launch: Launch | None = None
+    ) -> None:
+        assert config.engine is not None
+        self._config = config
+        self._section = config.engine
+        self._register = register
+        self._fork_launch = fork_launch
+        self._files = EngineFiles(config)
+        self._http = EngineHttp(node_url(config))
+        self._stopping = asyncio.Event()
+        self._starts = 0
+
+    def stop(self) -> None:
+        """Ask for the end: deregister, stop the engine, return from `run`."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Serve until `stop`.
+
+        Raises:
+            PrfaasError: the node cannot start on this machine as configured.
+        """
+        self._files.prepare()
+        self._check()
+        os.environ.update(
+            engine_environment(self._config, interface=interface_of(self._config.node.host))
+        )
+        facts = read_model_facts(Path(self._section.model_path))
+        self._arguments = engine_arguments(self._config, facts)
+        self._facts = facts
+        async with self._http:
+            await self._keep_running()
+        self._report("stopped")
+
+    def _check(self) -> None:
+        running = engines.find_running(self._files) is not None
+        strays = engines.end_strays(self._files)
+        if strays:
+            logger.warning("ended %d processes of an engine that no file names", strays)
+        problems = node_problems(self._config, ports=not running)
+        problem = socket_path_problem(stats_socket(self._config))
+        refuse([*problems, *([problem] if problem else [])], what=self._config.node.name)
+
+    async def _keep_running(self) -> None:
+        backoff = Backoff()
+        while not self._stopping.is_set():
+            began_s = time.monotonic()
+            try:
+                outcome = await self._one_life()
+            except PrfaasError as error:
+                outcome = _Outcome.ENDED
+                self._report("failed", detail=str(error))
+            engines.reap()
+            if outcome is not _Outcome.STOPPED and not self._stopping.is_set():
+                wait_s = backoff.next_s(ran_s=time.monotonic() - began_s)
+                logger.warning("engine %s; next start in %.1f s", outcome.name.lower(), wait_s)
+                await self._sleep(wait_s)
+
+    async def _one_life(self) -> _Outcome:
+        engine = await self._adopt() or await self._start()
+        if engine is None:
+            return _Outcome.STOPPED
+        outcome = _Outcome.HEALTHY if engine.record else await self._wait_healthy(engine)
+        if outcome is _Outcome.HEALTHY:
+            outcome = await self._serve(engine)
+        else:
+            self._report(outcome.name.lower(), engine, detail=f"see {self._files.log}")
+        await asyncio.to_thread(engines.end, engine, self._files)
+        return outcome
+
+    async def _adopt(self) -> Engine | None:
+        engine = engines.find_running(self._files)
+        if engine is None:
+            return None
+        if engine.arguments != tuple(self._arguments):
+            logger.warning("the running engine has other arguments; stopping it")
+            await asyncio.to_thread(engines.end, engine, self._files)
+            return None
+        logger.info("adopted the running engine, process %d", engine.process.pid)
+        return engine
+
+    async def _start(self) -> Engine | None:
+        self._starts += 1
+        self._report("starting")
+        engine = await self._start_by_fork() if self._fork_launch else None
+        if engine is None and not self._stopping.is_set():
+            self._report("starting", detail="cold start")
+            launch = engines.cold_launch(self._section.device)
+            engine = engines.start(self._files, launch, arguments=self._arguments)
+        if engine is not None:
+            logger.info("engine started, process %d", engine.process.pid)
+        return engine
+
+    async def _start_by_fork(self) -> Engine | None:
+        """Start through the fork server; wait for one that is still loading."""
+        assert self._fork_launch is not None
+        deadline_s = time.monotonic() + FORK_SERVER_WAIT_S
+        while not self._stopping.is_set():
+            try:
+                return await asyncio.to_thread(
+                    engines.start, self._files, self._fork_launch, arguments=self._arguments
+                )
+            except PrfaasError as error:
+                if time.monotonic() >= deadline_s:
+                    logger.warning("starting cold: %s", error)
+                    return None
+                self._report("waiting for the fork server", detail=str(error))
+            await self._sleep(_LAUNCH_RETRY_S)
+        return None
+
+    async def _wait_healthy(self, engine: Engine) -> _Outcome:
+        """Wait for the first of: healthy, ended, stopped, out of time."""
+        self._report("loading the model", engine)
+        first = await first_of(
+            self._poll_health(),
+            processes.wait_exit(engine.process),
+            self._stopping.wait(),
+            timeout_s=self._section.start_timeout_s,
+        )
+        outcomes = (_Outcome.HEALTHY, _Outcome.ENDED, _Outcome.STOPPED)
+        return _Outcome.TOO_SLOW if first is None else outcomes[first]
+
+    async def _poll_health(self) -> None:
+        began_s = said_s = time.monotonic()
+        while not await self._http.is_healthy():
+            now_s = time.monotonic()
+            if now_s - said_s >= _PROGRESS_EVERY_S:
+                said_s = now_s
+                logger.info("engine not healthy yet (%.0f s)", now_s - began_s)
+            await asyncio.sleep(_HEALTH_RETRY_S)
+
+    async def _serve(self, engine: Engine) -> _Outcome:
+        """Be registered until the engine ends or the agent shall stop."""
+        record = engine.record or await self._make_record(engine)
+        async with self._register(record):
+            self._report("serving", engine)
+            logger.info("serving as %s, session %s", record.name, record.session)
+            await first_of(processes.wait_exit(engine.process), self._stopping.wait())
+        if self._stopping.is_set():
+            return _Outcome.STOPPED
+        logger.error("the engine ended; deregistered; see %s", self._files.log)
+        self._report("ended", detail=f"the engine ended; see {self._files.log}")
+        return _Outcome.ENDED
+
+    async def _make_record(self, engine: Engine) -> NodeRecord:
+        """Ask the engine what it is, and keep the answer for the agent that may adopt it."""
+        info = await self._http.server_info()
+        record = node_record(self._config, engine, self._facts, info)
+        engines.write(self._files, replace(engine, record=record))
+        return record
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+
+    def _report(self, phase: str, engine: Engine | None = None, *, detail: str = "") -> None:
+        """Write the agent's file, for deploy and status to read."""
+        state = {
+            "phase": phase,
+            "detail": detail,
+            "since_s": time.time(),
+            "engine_starts": self._starts,
+            "engine_pid": engine.process.pid if engine else 0,
+        }
+        write_json(self._files.agent, state)

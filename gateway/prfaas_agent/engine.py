@@ -1,0 +1,158 @@
+"""One engine: an SGLang process group that outlives its agent, and the file that names it."""
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from prfaas.config import NodeConfig
+from prfaas.errors import PrfaasError
+from prfaas.records import NodeRecord
+from prfaas_agent import process as processes
+from prfaas_agent.process import ProcessId
+from prfaas_agent.state_file import read_json, write_json
+
+STOP_GRACE_S = 10.0
+
+#: Start SGLang with arguments, environment, log file and working directory; return the process id.
+#: Raises PrfaasError when it cannot.
+Launch = Callable[[Sequence[str], Mapping[str, str], Path, Path], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A started engine. `session` is new for every start; `started_at_s` is wall-clock time.
+
+    `record` is what it was registered as, None while it never was healthy.
+    """
+
+    process: ProcessId
+    session: str
+    arguments: tuple[str, ...]
+    started_at_s: float
+    record: NodeRecord | None = None
+
+
+class EngineFiles:
+    """Where one node keeps what concerns its engine, below the node's state directory."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        root = Path(config.node.state_dir).absolute()
+        name = config.node.name
+        self.record = root / f"{name}.engine.json"
+        self.agent = root / f"{name}.agent.json"
+        self.log = root / "logs" / f"{name}.engine.log"
+        #: The engine's working directory: nobody else's, so it also tells whose an engine is.
+        self.home = root / f"{name}.engine"
+
+    def prepare(self) -> None:
+        """Make the directories."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.home.mkdir(parents=True, exist_ok=True)
+
+
+def start(files: EngineFiles, launch: Launch, *, arguments: Sequence[str]) -> Engine:
+    """Start an engine and write its file.
+
+    Raises:
+        PrfaasError: it could not be started.
+    """
+    pid = launch(arguments, dict(os.environ), files.log, files.home)
+    process = processes.identify(pid)
+    if process is None:
+        raise PrfaasError(f"the engine ended at once; see {files.log}")
+    engine = Engine(process, uuid.uuid4().hex, tuple(arguments), time.time())
+    write(files, engine)
+    return engine
+
+
+def write(files: EngineFiles, engine: Engine) -> None:
+    """Write an engine's file."""
+    write_json(files.record, asdict(engine))
+
+
+def find_running(files: EngineFiles) -> Engine | None:
+    """Return the engine that an earlier agent of this node started, if it still runs."""
+    raw = read_json(files.record)
+    if raw is None:
+        return None
+    try:
+        engine = Engine(
+            process=ProcessId(**raw["process"]),
+            session=str(raw["session"]),
+            arguments=tuple(raw["arguments"]),
+            started_at_s=float(raw["started_at_s"]),
+            record=NodeRecord(**raw["record"]) if raw.get("record") else None,
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+    return engine if processes.is_alive(engine.process) else None
+
+
+def end(engine: Engine, files: EngineFiles) -> None:
+    """Stop an engine with all its processes and forget it. Blocks for up to about 12 seconds."""
+    left = processes.end_session(engine.process, grace_s=STOP_GRACE_S)
+    files.record.unlink(missing_ok=True)
+    if left:
+        pids = ", ".join(str(process.pid) for process in left)
+        raise PrfaasError(f"engine processes {pids} do not end")
+
+
+def end_strays(files: EngineFiles) -> int:
+    """End engines of this node that no file names: an agent died between start and record."""
+    recorded = find_running(files)
+    strays = [
+        process
+        for process in processes.all_processes()
+        if process.pid != os.getpid()
+        and (recorded is None or process not in processes.session_members(recorded.process))
+        and _works_in(process, files.home)
+    ]
+    processes.end_processes(strays, grace_s=STOP_GRACE_S)
+    return len(strays)
+
+
+def cold_launch(device: str) -> Launch:
+    """Return the launch that starts a Python of its own; slow, needs nothing."""
+    module = "prfaas_cpu.launch" if device == "cpu" else "sglang.launch_server"
+
+    def launch(
+        arguments: Sequence[str], environment: Mapping[str, str], log: Path, home: Path
+    ) -> int:
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                env=dict(environment),
+                cwd=home,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        # The agent watches it as it watches an adopted one; `reap` collects it.
+        process.returncode = 0
+        return process.pid
+
+    return launch
+
+
+def reap() -> None:
+    """Collect ended children, so that none stays a zombie."""
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+
+
+def _works_in(process: ProcessId, home: Path) -> bool:
+    try:
+        return Path(f"/proc/{process.pid}/cwd").readlink() == home
+    except OSError:
+        return False

@@ -1,0 +1,56 @@
+"""Make a node's record from its configuration and what its engine says of itself."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from prfaas.config import NodeConfig
+from prfaas.records import NodeRecord, Role
+from prfaas_agent.engine import Engine
+from prfaas_agent.model_facts import ModelFacts
+from prfaas_agent.sglang_args import CPU_CONTEXT_TOKENS, model_id_of
+
+
+def node_url(config: NodeConfig) -> str:
+    """Return the HTTP base of a node's engine."""
+    host = f"[{config.node.host}]" if ":" in config.node.host else config.node.host
+    return f"http://{host}:{config.node.port}"
+
+
+def node_record(
+    config: NodeConfig, engine: Engine, facts: ModelFacts, info: Mapping[str, Any]
+) -> NodeRecord:
+    """Return the record; `info` is SGLang's `/server_info`, empty if it was not to be had."""
+    section = config.engine
+    assert section is not None
+    is_prefill = config.node.role is Role.PREFILL
+    chunk_tokens = _positive(info.get("chunked_prefill_size"))
+    return NodeRecord(
+        name=config.node.name,
+        role=config.node.role,
+        region=config.node.region,
+        url=node_url(config),
+        session=engine.session,
+        model_id=model_id_of(section),
+        model_path=section.model_path,
+        bootstrap_host=config.node.host if is_prefill else "",
+        bootstrap_port=section.bootstrap_port if is_prefill else 0,
+        context_tokens=_context_tokens(section.device, facts, info),
+        page_tokens=_positive(info.get("page_size")) or 1,
+        checkpoint_tokens=chunk_tokens if facts.stateful else 0,
+        stateful=facts.stateful,
+        max_running_requests=_positive(info.get("max_running_requests")),
+        started_at_s=engine.started_at_s,
+    )
+
+
+def _context_tokens(device: str, facts: ModelFacts, info: Mapping[str, Any]) -> int:
+    """Take the tightest limit that is known: a request must fit the context and the pool."""
+    limits = [_positive(info.get("context_length")), _positive(info.get("max_total_num_tokens"))]
+    limits.append(facts.context_tokens)
+    if device == "cpu" and not limits[0]:
+        limits.append(CPU_CONTEXT_TOKENS)
+    return min((limit for limit in limits if limit), default=0)
+
+
+def _positive(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0

@@ -1,0 +1,121 @@
+"""SGLang's arguments and environment: the one table of them.
+
+Source: sglang 0.5.23 `srt/server_args.py`.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from prfaas.config import EngineSection, NodeConfig
+from prfaas.records import Role
+from prfaas_agent.model_facts import ModelFacts
+
+SGLANG_VERSION = "0.5.23"
+CHUNKED_PREFILL_TOKENS = 512
+CPU_CONTEXT_TOKENS = 4096
+#: The rendezvous port is chosen at random by SGLang; engines that share a namespace, and forks that
+#: share a random state, would meet on it.
+NCCL_PORT_OFFSET = -5000
+
+
+def plain_arguments(
+    *,
+    model_path: str,
+    model_id: str,
+    host: str,
+    port: int,
+    facts: ModelFacts,
+    device: str = "cpu",
+    extra: Sequence[str] = (),
+) -> list[str]:
+    """Return the arguments of a server that prefills and decodes by itself; `extra` wins."""
+    arguments = ["--model-path", model_path, "--served-model-name", model_id]
+    arguments += ["--host", host, "--port", str(port)]
+    arguments += ["--nccl-port", str(_nccl_port(port))]
+    arguments += ["--chunked-prefill-size", str(CHUNKED_PREFILL_TOKENS)]
+    if device == "cpu":
+        arguments += _cpu_arguments(facts)
+    else:
+        arguments += ["--device", device]
+    return arguments + list(extra)
+
+
+def engine_arguments(config: NodeConfig, facts: ModelFacts) -> list[str]:
+    """Return the arguments of a prefill or decode node's engine."""
+    engine = config.engine
+    assert engine is not None
+    disaggregation = ["--disaggregation-mode", str(config.node.role)]
+    disaggregation += ["--disaggregation-transfer-backend", "prfaas"]
+    if config.node.role is Role.PREFILL:
+        disaggregation += ["--disaggregation-bootstrap-port", str(engine.bootstrap_port)]
+    elif engine.device == "cpu":
+        disaggregation += ["--disaggregation-decode-retraction-backup", "cpu_tensor"]
+    return plain_arguments(
+        model_path=engine.model_path,
+        model_id=model_id_of(engine),
+        host=config.node.host,
+        port=config.node.port,
+        facts=facts,
+        device=engine.device,
+        extra=[*disaggregation, *engine.extra_args],
+    )
+
+
+def cpu_environment(*, host: str, interface: str) -> dict[str, str]:
+    """Return what an engine without a GPU needs in its environment, plain or not."""
+    return {
+        "SGLANG_USE_CPU_ENGINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "SGLANG_MAMBA_CONV_DTYPE": "float32",
+        "SGLANG_HOST_IP": host,
+        "GLOO_SOCKET_IFNAME": interface,
+    }
+
+
+def engine_environment(config: NodeConfig, *, interface: str) -> dict[str, str]:
+    """Return what to add to the agent's own environment for the engine."""
+    engine = config.engine
+    assert engine is not None
+    environment = {
+        "SGLANG_HOST_IP": config.node.host,
+        "PRFAAS_NODE": config.node.name,
+        "PRFAAS_STATS_SOCKET": str(stats_socket(config)),
+        "PRFAAS_TRANSFER": json.dumps(asdict(config.transfer), sort_keys=True),
+    }
+    if engine.device == "cpu":
+        environment |= cpu_environment(host=config.node.host, interface=interface)
+    return environment | engine.env
+
+
+def stats_socket(config: NodeConfig) -> Path:
+    """Return the Unix socket on which the engine's plugin serves its transfer counters."""
+    return Path(config.node.state_dir).absolute() / f"{config.node.name}.stats.sock"
+
+
+def model_id_of(engine: EngineSection) -> str:
+    """Return the model name that clients use: the configured one or the directory's name."""
+    return engine.model_id or Path(engine.model_path).name
+
+
+def _cpu_arguments(facts: ModelFacts) -> list[str]:
+    context_tokens = min(CPU_CONTEXT_TOKENS, facts.context_tokens or CPU_CONTEXT_TOKENS)
+    arguments = ["--device", "cpu", "--attention-backend", "torch_native"]
+    arguments += ["--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled"]
+    arguments += ["--disable-overlap-schedule", "--skip-server-warmup"]
+    arguments += ["--dtype", "float32", "--mem-fraction-static", "0.05"]
+    arguments += ["--max-total-tokens", "16384", "--max-running-requests", "8"]
+    arguments += ["--context-length", str(context_tokens)]
+    if facts.stateful:
+        arguments += ["--mamba-radix-cache-strategy", "no_buffer"]
+        arguments += ["--mamba-ssm-dtype", "float32"]
+    return arguments
+
+
+def _nccl_port(port: int) -> int:
+    return port + NCCL_PORT_OFFSET if port + NCCL_PORT_OFFSET > 1024 else port + 1000
