@@ -9,7 +9,6 @@ from typing import Self
 
 from prfaas.keys import node_key
 from prfaas.records import NodeRecord
-
 from prfaas_coord.client import EtcdClient
 from prfaas_coord.companion import Companion
 from prfaas_coord.errors import EtcdError

@@ -5,7 +5,6 @@ from dataclasses import replace
 from prfaas.errors import ConfigError
 from prfaas.keys import policy_key
 from prfaas.records import RoutingPolicy
-
 from prfaas_coord.client import EtcdClient
 from prfaas_coord.errors import EtcdUnavailable
 

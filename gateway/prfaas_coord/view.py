@@ -10,7 +10,6 @@ from typing import Self
 from prfaas.errors import ConfigError
 from prfaas.keys import deployment_prefix, nodes_prefix, policy_key
 from prfaas.records import NodeRecord, RoutingPolicy
-
 from prfaas_coord.client import EtcdClient
 from prfaas_coord.companion import Companion
 from prfaas_coord.events import Delete, Heard, KeyValue, Lost, Put, Snapshot, WatchEvent

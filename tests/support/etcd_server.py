@@ -32,20 +32,21 @@ class EtcdServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
-        client, peer = f"http://{self.endpoint}", f"http://127.0.0.1:{self.peer_port}"
-        command = [find_etcd(), "--name", "test", "--data-dir", str(self.data_dir)]
-        command += ["--listen-client-urls", client, "--advertise-client-urls", client]
-        command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
-        command += ["--initial-cluster", f"test={peer}", "--unsafe-no-fsync"]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        self._process = self._launch()
         for _ in range(100):
             if await self._answers():
                 return
             assert self._process.poll() is None, "etcd ended at its start"
             await asyncio.sleep(0.1)
         raise AssertionError("etcd did not answer in 10 s")
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        client, peer = f"http://{self.endpoint}", f"http://127.0.0.1:{self.peer_port}"
+        command = [find_etcd(), "--name", "test", "--data-dir", str(self.data_dir)]
+        command += ["--listen-client-urls", client, "--advertise-client-urls", client]
+        command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+        command += ["--initial-cluster", f"test={peer}", "--unsafe-no-fsync"]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     async def _answers(self) -> bool:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):

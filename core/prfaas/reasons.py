@@ -1,0 +1,40 @@
+"""Why a request was served the way it was: closed lists.
+
+A word here is at once the label of a metric, the value of the response header `x-prfaas-reason`
+(or `x-prfaas-route`) and what tests expect.
+"""
+
+from enum import StrEnum
+
+
+class Route(StrEnum):
+    """Where a request's prefill ran."""
+
+    LOCAL = "local"
+    OFFLOAD = "offload"
+    FALLBACK = "fallback"
+    NONE = "none"
+
+
+class Reason(StrEnum):
+    """Why a route was taken, or why there was no answer."""
+
+    # Routes.
+    BELOW_THRESHOLD = "below_threshold"
+    ABOVE_THRESHOLD = "above_threshold"
+    NO_REMOTE_PREFILL = "no_remote_prefill"
+    NO_LOCAL_PREFILL = "no_local_prefill"
+    OFFLOAD_FAILED = "offload_failed"
+    LOCAL_FAILED = "local_failed"
+    # Refusals.
+    NO_PREFILL = "no_prefill"
+    NO_DECODE = "no_decode"
+    INVALID_REQUEST = "invalid_request"
+    BODY_TOO_LARGE = "body_too_large"
+    MODEL_NOT_FOUND = "model_not_found"
+    OVERLOADED = "overloaded"
+    NOT_READY = "not_ready"
+    # Failures of attempts that were not retried.
+    CLIENT_GONE = "client_gone"
+    DEADLINE_EXCEEDED = "deadline_exceeded"
+    INTERNAL_ERROR = "internal_error"

@@ -1,0 +1,124 @@
+"""The handlers for people and machines that look after the gateway."""
+
+import asyncio
+import json
+from typing import Any
+
+from aiohttp import web
+
+from prfaas.reasons import Reason
+from prfaas.records import RoutingPolicy
+from prfaas_coord import EtcdError, write_policy
+from prfaas_gateway.errors import RequestError, ServiceError
+from prfaas_gateway.gateway import GATEWAY, Gateway
+
+_MAX_THRESHOLD_TOKENS = 1 << 30
+_READ_BACK_S = 1.0
+
+
+async def handle_health(_request: web.Request) -> web.Response:
+    """Say that the process is alive, whatever else is true."""
+    return web.json_response({"status": "ok"})
+
+
+async def handle_ready(request: web.Request) -> web.Response:
+    """Say whether requests can be served, and if not, why."""
+    fleet = request.app[GATEWAY].fleet
+    missing = fleet.missing()
+    body = {"ready": not missing, "missing": missing, "etcd_stale": fleet.view.status.stale}
+    if fleet.view.status.detail:
+        body["etcd_detail"] = fleet.view.status.detail
+    return web.json_response(body, status=503 if missing else 200)
+
+
+async def handle_metrics(request: web.Request) -> web.Response:
+    """Return the metrics in the Prometheus text format."""
+    gateway = request.app[GATEWAY]
+    body = gateway.metrics.render(gateway.fleet)
+    return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4"})
+
+
+async def handle_models(request: web.Request) -> web.Response:
+    """List the models of all nodes, each once."""
+    fleet = request.app[GATEWAY].fleet
+    started: dict[str, float] = {}
+    for node in fleet.engines():
+        started[node.model_id] = min(
+            started.get(node.model_id, node.started_at_s), node.started_at_s
+        )
+    models = [
+        {
+            "id": model_id,
+            "object": "model",
+            "created": int(created_s),
+            "owned_by": "prfaas",
+            "max_model_len": fleet.context_limit_tokens(model_id) or None,
+        }
+        for model_id, created_s in sorted(started.items())
+    ]
+    return web.json_response({"object": "list", "data": models})
+
+
+async def handle_fleet(request: web.Request) -> web.Response:
+    """Return all that the gateway knows of its deployment."""
+    gateway = request.app[GATEWAY]
+    fleet = {"deployment": gateway.deployment, "active_requests": gateway.active_requests}
+    return web.json_response(fleet | gateway.fleet.describe())
+
+
+async def handle_get_policy(request: web.Request) -> web.Response:
+    """Return the routing policy in force."""
+    return web.json_response(_policy_json(request.app[GATEWAY]))
+
+
+async def handle_put_policy(request: web.Request) -> web.Response:
+    """Store a routing policy in etcd, for all gateways of the deployment.
+
+    Raises:
+        RequestError: not a policy.
+        ServiceError: etcd is away.
+    """
+    gateway = request.app[GATEWAY]
+    policy = _parse_policy(await request.read())
+    try:
+        written = await write_policy(gateway.etcd, gateway.deployment, policy)
+    except EtcdError as error:
+        raise ServiceError(Reason.NOT_READY, f"the policy was not stored: {error}") from None
+    await _wait_until_in_force(gateway, written.version)
+    return web.json_response(_policy_json(gateway))
+
+
+async def _wait_until_in_force(gateway: Gateway, version: int) -> None:
+    """Wait, but not long, until this gateway follows what it has just written."""
+    try:
+        async with asyncio.timeout(_READ_BACK_S):
+            while gateway.fleet.policy.version < version:  # noqa: ASYNC110 - rare and short
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        return
+
+
+def _policy_json(gateway: Gateway) -> dict[str, Any]:
+    policy = gateway.fleet.policy
+    source = "etcd" if gateway.fleet.view.policy else "config"
+    return {
+        "threshold_tokens": policy.threshold_tokens,
+        "version": policy.version,
+        "source": source,
+    }
+
+
+def _parse_policy(raw: bytes) -> RoutingPolicy:
+    try:
+        body = json.loads(raw)
+    except ValueError as error:
+        raise RequestError(f"the body is not valid JSON: {error}") from None
+    if not isinstance(body, dict) or set(body) - {"threshold_tokens", "version", "source"}:
+        raise RequestError('expected {"threshold_tokens": N}')
+    threshold = body.get("threshold_tokens")
+    if type(threshold) is not int or not 0 <= threshold <= _MAX_THRESHOLD_TOKENS:
+        raise RequestError(
+            f"threshold_tokens: expected 0 to {_MAX_THRESHOLD_TOKENS}, got {threshold!r}",
+            param="threshold_tokens",
+        )
+    return RoutingPolicy(threshold_tokens=threshold)

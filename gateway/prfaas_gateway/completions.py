@@ -1,0 +1,182 @@
+"""The handlers that take prompts: /v1/completions, /v1/chat/completions, /generate."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from aiohttp import web
+
+from prfaas.reasons import Reason
+from prfaas_gateway.dispatch import Job, Trace
+from prfaas_gateway.errors import GatewayError, RequestError, ServiceError
+from prfaas_gateway.gateway import GATEWAY, TRACE, Gateway
+from prfaas_gateway.inference import Api, InferenceRequest, parse_inference
+from prfaas_gateway.leg import Answer, StreamBroken
+from prfaas_gateway.responses import CLIENT_GONE_STATUS, error_event, error_response
+
+logger = logging.getLogger(__name__)
+
+_LONG_BODY_BYTES = 64 << 10
+"""Longer bodies are parsed in a thread: the event loop must not wait for them."""
+
+
+async def handle_inference(request: web.Request) -> web.StreamResponse:
+    """Answer one request for tokens, and count it."""
+    gateway, trace = request.app[GATEWAY], request[TRACE]
+    status = 500
+    try:
+        response = await _answer(request, gateway, trace)
+        status = response.status
+    except GatewayError as error:
+        trace.error = error.reason
+        response = error_response(error)
+        status = response.status
+    except (asyncio.CancelledError, ConnectionResetError):
+        trace.error, status = Reason.CLIENT_GONE, CLIENT_GONE_STATUS
+        raise
+    except Exception:
+        trace.error = Reason.INTERNAL_ERROR
+        raise
+    finally:
+        gateway.metrics.note_request(trace.route, trace.reason or Reason.INTERNAL_ERROR, status)
+    return response
+
+
+async def _answer(request: web.Request, gateway: Gateway, trace: Trace) -> web.StreamResponse:
+    deadline_s = trace.started_s + gateway.section.request_timeout_s
+    timeout_s = gateway.section.request_timeout_s
+    response: web.StreamResponse | None = None
+    with _admitted(gateway):
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                job = await _prepare(request, gateway, trace, deadline_s)
+                with closing(await gateway.dispatcher.open(job)) as answer:
+                    response = _response_head(answer, job.request)
+                    return await _send(request, response, answer, gateway, trace)
+        except TimeoutError:
+            error = ServiceError(Reason.DEADLINE_EXCEEDED, f"no answer within {timeout_s:g} s")
+        if response is None or not response.prepared:
+            raise error
+        return await _end_broken(response, error, gateway)
+
+
+@contextmanager
+def _admitted(gateway: Gateway) -> Iterator[None]:
+    """Count a request while it is served.
+
+    Raises:
+        ServiceError: too many are served already.
+    """
+    if gateway.active_requests >= gateway.section.max_concurrent_requests:
+        raise ServiceError(
+            Reason.OVERLOADED, f"{gateway.active_requests} requests are being served already"
+        )
+    gateway.active_requests += 1
+    gateway.metrics.in_flight.set(gateway.active_requests)
+    try:
+        yield
+    finally:
+        gateway.active_requests -= 1
+        gateway.metrics.in_flight.set(gateway.active_requests)
+
+
+async def _prepare(request: web.Request, gateway: Gateway, trace: Trace, deadline_s: float) -> Job:
+    """Read, parse, check and tokenize.
+
+    Raises:
+        RequestError: the client must change something.
+        ServiceError: no node is known that serves the model.
+    """
+    parsed = await _parse(request, gateway)
+    node = gateway.fleet.find_model(parsed.model)
+    tokenizer = await gateway.tokenizers.get(node.model_path)
+    namespace = f"{node.model_id}\0{parsed.salt}"
+    prompt = await tokenizer.encode(parsed.prompt, namespace=namespace)
+    trace.prompt_tokens = prompt.num_tokens
+    job = Job(parsed, node.model_id, prompt, deadline_s, trace)
+    _check_length(job, gateway.fleet.context_limit_tokens(node.model_id))
+    return job
+
+
+async def _parse(request: web.Request, gateway: Gateway) -> InferenceRequest:
+    try:
+        raw = await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise RequestError(
+            f"the body is larger than {gateway.section.max_body_bytes} bytes",
+            reason=Reason.BODY_TOO_LARGE,
+        ) from None
+    api = Api(request.path)
+    if len(raw) > _LONG_BODY_BYTES:
+        return await asyncio.to_thread(parse_inference, api, raw)
+    return parse_inference(api, raw)
+
+
+def _check_length(job: Job, limit_tokens: int) -> None:
+    prompt_tokens = job.prompt.num_tokens
+    if not prompt_tokens:
+        raise RequestError("the prompt has no tokens", param="prompt")
+    total_tokens = job.route_request.total_tokens
+    if limit_tokens and total_tokens > limit_tokens:
+        raise RequestError(
+            f"{prompt_tokens} prompt tokens plus {total_tokens - prompt_tokens} output tokens are "
+            f"more than the context of {limit_tokens} tokens"
+        )
+
+
+def _response_head(answer: Answer, request: InferenceRequest) -> web.StreamResponse:
+    response = web.StreamResponse(status=answer.status)
+    response.content_type = answer.content_type
+    if answer.response is None:
+        response.content_length = len(answer.first)
+    elif request.stream:
+        response.headers["Cache-Control"] = "no-cache"
+    return response
+
+
+async def _send(
+    request: web.Request,
+    response: web.StreamResponse,
+    answer: Answer,
+    gateway: Gateway,
+    trace: Trace,
+) -> web.StreamResponse:
+    """Pass the answer on as it comes."""
+    _note_begun(answer, gateway, trace)
+    await response.prepare(request)
+    last = answer.first
+    await response.write(last)
+    try:
+        async for chunk in answer.rest():
+            last = chunk
+            await response.write(chunk)
+    except StreamBroken as broken:
+        decode = trace.decision.decode.name if trace.decision else "?"
+        logger.warning("%s: stream from %s broke: %s", trace.request_id, decode, broken)
+        error = ServiceError(Reason.LOCAL_FAILED, f"decode node {decode} went away: {broken}")
+        return await _end_broken(response, error, gateway, mid_event=not last.endswith(b"\n\n"))
+    await response.write_eof()
+    return response
+
+
+def _note_begun(answer: Answer, gateway: Gateway, trace: Trace) -> None:
+    decision = trace.decision
+    if decision is None or answer.status >= 400:
+        return
+    if answer.response is not None:
+        ttft_s = asyncio.get_running_loop().time() - trace.started_s
+        gateway.metrics.note_ttft(decision.route, ttft_s)
+    gateway.metrics.note_routed(
+        decision.route, prompt_tokens=trace.prompt_tokens, prefix_tokens=decision.prefix_tokens
+    )
+
+
+async def _end_broken(
+    response: web.StreamResponse, error: GatewayError, gateway: Gateway, *, mid_event: bool = True
+) -> web.StreamResponse:
+    """End a stream that has begun with an error event: its status was sent long ago."""
+    gateway.metrics.note_broken_stream(error.reason)
+    await response.write((b"\n\n" if mid_event else b"") + error_event(error))
+    await response.write_eof()
+    return response

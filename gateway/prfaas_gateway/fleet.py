@@ -1,0 +1,215 @@
+"""The nodes as this gateway knows them: records from etcd, its own legs, failures, prefixes."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from prfaas.blocks import HashedPrompt, PrefixIndex
+from prfaas.reasons import Reason
+from prfaas.records import NodeRecord, Role, RoutingPolicy
+from prfaas.routing import NodeState, Quarantine, Snapshot
+from prfaas_coord import ViewStatus
+from prfaas_gateway.errors import RequestError, ServiceError
+
+
+class View(Protocol):
+    """What the fleet reads; `prfaas_coord.MembershipView` is one."""
+
+    @property
+    def nodes(self) -> Mapping[str, NodeRecord]:
+        """The known nodes by name."""
+
+    @property
+    def policy(self) -> RoutingPolicy | None:
+        """The deployment's policy."""
+
+    @property
+    def status(self) -> ViewStatus:
+        """How fresh all this is."""
+
+
+class Fleet:
+    """Everything routing reads, and the notes that dispatch takes. One event loop only."""
+
+    def __init__(self, view: View, *, region: str, default_threshold_tokens: int) -> None:
+        self._view = view
+        self._region = region
+        self._default_threshold_tokens = default_threshold_tokens
+        self._in_flight: Counter[str] = Counter()
+        self._quarantine = Quarantine()
+        self._indexes: dict[str, tuple[str, PrefixIndex]] = {}
+        self._pruned_for: Mapping[str, NodeRecord] | None = None
+
+    @property
+    def view(self) -> View:
+        """The view that this fleet reads."""
+        return self._view
+
+    @property
+    def region(self) -> str:
+        """Where requests are decoded."""
+        return self._region
+
+    @property
+    def policy(self) -> RoutingPolicy:
+        """The policy in force: the one in etcd, or the configured threshold."""
+        default = RoutingPolicy(threshold_tokens=self._default_threshold_tokens, version=0)
+        return self._view.policy or default
+
+    def engines(self) -> list[NodeRecord]:
+        """Return the records of all prefill and decode nodes."""
+        return [node for node in self._view.nodes.values() if node.role is not Role.GATEWAY]
+
+    def snapshot(self, prompt: HashedPrompt) -> Snapshot:
+        """Return what routing decides a request from."""
+        self._prune()
+        nodes = tuple(self._state(node, prompt) for node in self.engines())
+        return Snapshot(self._region, self.policy.threshold_tokens, nodes)
+
+    def _state(self, node: NodeRecord, prompt: HashedPrompt) -> NodeState:
+        prefix_tokens = self._index(node).match(prompt) if node.role is Role.PREFILL else 0
+        return NodeState(
+            record=node,
+            in_flight=self._in_flight[node.name],
+            prefix_tokens=prefix_tokens,
+            quarantined_until_s=self._quarantine.until_s(node.name, node.session),
+        )
+
+    def _index(self, node: NodeRecord) -> PrefixIndex:
+        session, index = self._indexes.get(node.name, ("", None))
+        if index is None or session != node.session:
+            index = PrefixIndex(
+                stateful=node.stateful,
+                checkpoint_tokens=node.checkpoint_tokens,
+                page_tokens=node.page_tokens,
+            )
+            self._indexes[node.name] = (node.session, index)
+        return index
+
+    def _prune(self) -> None:
+        nodes = self._view.nodes
+        if nodes is self._pruned_for:
+            return
+        self._pruned_for = nodes
+        self._quarantine.retain(frozenset(nodes))
+        self._indexes = {name: known for name, known in self._indexes.items() if name in nodes}
+
+    @contextmanager
+    def occupy(self, node: NodeRecord) -> Iterator[None]:
+        """Count a leg at the node while the context lasts."""
+        self._in_flight[node.name] += 1
+        try:
+            yield
+        finally:
+            self._in_flight[node.name] -= 1
+            if not self._in_flight[node.name]:
+                del self._in_flight[node.name]
+
+    def note_unreachable(self, node: NodeRecord) -> None:
+        """Leave the node alone for a moment."""
+        self._quarantine.add(node.name, node.session, _now_s())
+
+    def note_answered(self, node: NodeRecord) -> None:
+        """Trust the node again."""
+        self._quarantine.clear(node.name)
+
+    def note_prefilled(self, node: NodeRecord, prompt: HashedPrompt) -> None:
+        """Remember that the node holds the prompt, if it still is the process we asked."""
+        current = self._view.nodes.get(node.name)
+        if current is not None and current.session == node.session:
+            self._index(node).insert(prompt)
+
+    def find_model(self, model: str) -> NodeRecord:
+        """Return a record of a node that serves the model; "" means the only one.
+
+        Raises:
+            RequestError: the model is unknown, or must be named.
+            ServiceError: no engine is known at all.
+        """
+        by_model = {node.model_id: node for node in self.engines()}
+        if not by_model:
+            raise ServiceError(Reason.NO_DECODE, "no prefill or decode node is known")
+        if model in by_model:
+            return by_model[model]
+        known = ", ".join(sorted(by_model))
+        if model:
+            raise RequestError(
+                f"model {model!r} does not exist; there is: {known}",
+                reason=Reason.MODEL_NOT_FOUND,
+                param="model",
+            )
+        if len(by_model) > 1:
+            raise RequestError(f"model: missing; one of: {known}", param="model")
+        return next(iter(by_model.values()))
+
+    def context_limit_tokens(self, model_id: str) -> int:
+        """Return the longest prompt plus output that some pair of nodes takes; 0 if unknown."""
+        limits = []
+        for role in (Role.PREFILL, Role.DECODE):
+            sizes = [
+                node.context_tokens
+                for node in self.engines()
+                if node.role is role and node.model_id == model_id
+            ]
+            if sizes and 0 not in sizes:
+                limits.append(max(sizes))
+        return min(limits, default=0)
+
+    def missing(self) -> list[str]:
+        """Return what is lacking to serve requests, in words; empty when nothing is."""
+        engines = self.engines()
+        lacks = []
+        if not any(n.role is Role.DECODE and n.region == self._region for n in engines):
+            lacks.append(f"no decode node in region {self._region}")
+        if not any(n.role is Role.PREFILL for n in engines):
+            lacks.append("no prefill node")
+        return lacks
+
+    def count_by_role(self) -> Counter[tuple[str, str]]:
+        """Return the number of nodes per (role, region)."""
+        return Counter((str(n.role), n.region) for n in self._view.nodes.values())
+
+    def in_flight(self) -> Mapping[str, int]:
+        """Return the legs of this gateway per node name."""
+        return dict(self._in_flight)
+
+    def describe(self) -> dict[str, Any]:
+        """Return all of it as JSON values, for people."""
+        self._prune()
+        status = self._view.status
+        age_s = None if status.age_s is None else round(status.age_s, 3)
+        return {
+            "region": self._region,
+            "threshold_tokens": self.policy.threshold_tokens,
+            "policy_version": self.policy.version,
+            "etcd": {
+                "stale": status.stale,
+                "synced": status.synced,
+                "age_s": age_s,
+                "detail": status.detail,
+            },
+            "missing": self.missing(),
+            "nodes": [self._describe_node(node) for _, node in sorted(self._view.nodes.items())],
+        }
+
+    def _describe_node(self, node: NodeRecord) -> dict[str, Any]:
+        until_s = self._quarantine.until_s(node.name, node.session)
+        _, index = self._indexes.get(node.name, ("", None))
+        return {
+            "name": node.name,
+            "role": str(node.role),
+            "region": node.region,
+            "url": node.url,
+            "session": node.session,
+            "model_id": node.model_id,
+            "context_tokens": node.context_tokens,
+            "in_flight": self._in_flight[node.name],
+            "quarantined_s": round(max(0.0, until_s - _now_s()), 3) if until_s else 0.0,
+            "index_blocks": len(index) if index is not None else 0,
+        }
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

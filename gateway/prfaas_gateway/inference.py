@@ -1,0 +1,242 @@
+"""A client's request for tokens: parsed, checked, and ready to be sent to engines."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from prfaas_gateway.errors import RequestError
+
+JsonObject = dict[str, Any]
+
+
+class Api(StrEnum):
+    """The paths that take prompts, the same at the gateway and at an engine."""
+
+    COMPLETIONS = "/v1/completions"
+    CHAT = "/v1/chat/completions"
+    GENERATE = "/generate"
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """A prompt to be tokenized as it is."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """A prompt that the client tokenized."""
+
+    tokens: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """Messages for the model's chat template; `options` are further template variables."""
+
+    messages: Sequence[JsonObject]
+    tools: Sequence[JsonObject] | None
+    options: Mapping[str, Any]
+
+
+Prompt = TextPrompt | TokenPrompt | ChatPrompt
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceRequest:
+    """One prompt for one answer.
+
+    `body` is what both legs share, as JSON text; `decode_body` what only the decode leg gets.
+    `salt` separates prefix caches that the client wants apart. `max_output_tokens` is None where
+    only the context limits the output.
+    """
+
+    api: Api
+    model: str
+    stream: bool
+    prompt: Prompt
+    max_output_tokens: int | None
+    salt: str
+    body: bytes
+    decode_body: JsonObject
+
+
+_SET_BY_GATEWAY = ("bootstrap_host", "bootstrap_port", "bootstrap_room")
+_PER_LEG = ("stream", "stream_options", "rid")
+
+# What SGLang 0.5.23 takes where the client says nothing.
+_DEFAULT_MAX_TOKENS: dict[Api, int | None] = {
+    Api.COMPLETIONS: 16,
+    Api.CHAT: None,
+    Api.GENERATE: 128,
+}
+
+
+def parse_inference(api: Api, raw: bytes) -> InferenceRequest:
+    """Parse and check a request's body.
+
+    Raises:
+        RequestError: naming the field and what is allowed.
+    """
+    body = _parse_object(raw)
+    for name in _SET_BY_GATEWAY:
+        if body.get(name) is not None:
+            raise RequestError(f"{name} is set by the gateway", param=name)
+    _check_single_answer(api, body)
+    stream = _typed(body, "stream", bool, default=False)
+    decode_body: JsonObject = {"stream": stream}
+    if body.get("stream_options") is not None:
+        decode_body["stream_options"] = _typed(body, "stream_options", dict, default={})
+    prompt = _parse_prompt(api, body)
+    shared = {key: value for key, value in body.items() if key not in _PER_LEG + _SET_BY_GATEWAY}
+    return InferenceRequest(
+        api=api,
+        model=_typed(body, "model", str, default=""),
+        stream=stream,
+        prompt=prompt,
+        max_output_tokens=_parse_max_tokens(api, body),
+        salt=f"{_salt(body, 'cache_salt')}\0{_salt(body, 'extra_key')}",
+        body=json.dumps(shared, separators=(",", ":")).encode(),
+        decode_body=decode_body,
+    )
+
+
+def _parse_object(raw: bytes) -> JsonObject:
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"the body is not valid JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise RequestError("the body is not a JSON object")
+    return body
+
+
+def _typed(body: JsonObject, name: str, kind: type, *, default: Any) -> Any:
+    value = body.get(name)
+    if value is None:
+        return default
+    if type(value) is not kind:
+        raise RequestError(f"{name}: expected {kind.__name__}, got {_show(value)}", param=name)
+    return value
+
+
+def _show(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _salt(body: JsonObject, name: str) -> str:
+    return str(_typed(body, name, str, default=""))
+
+
+def _check_single_answer(api: Api, body: JsonObject) -> None:
+    holder = body
+    if api is Api.GENERATE:
+        holder = _typed(body, "sampling_params", dict, default={})
+    for name in ("n", "best_of"):
+        if _typed(holder, name, int, default=1) != 1:
+            raise RequestError(f"{name}: only 1 answer per request is supported", param=name)
+
+
+def _parse_max_tokens(api: Api, body: JsonObject) -> int | None:
+    if api is Api.GENERATE:
+        body = _typed(body, "sampling_params", dict, default={})
+        names = ["max_new_tokens"]
+    else:
+        names = ["max_completion_tokens", "max_tokens"] if api is Api.CHAT else ["max_tokens"]
+    for name in names:
+        value = _typed(body, name, int, default=None)
+        if value is not None:
+            if value < (0 if api is Api.GENERATE else 1):
+                raise RequestError(f"{name} = {value}: must be positive", param=name)
+            return int(value)
+    return _DEFAULT_MAX_TOKENS[api]
+
+
+def _parse_prompt(api: Api, body: JsonObject) -> Prompt:
+    if api is Api.CHAT:
+        return _parse_chat(body)
+    if api is Api.COMPLETIONS:
+        return _parse_completion_prompt(body)
+    text, tokens = body.get("text"), body.get("input_ids")
+    if body.get("input_embeds") is not None:
+        raise RequestError("input_embeds is not supported", param="input_embeds")
+    if (text is None) == (tokens is None):
+        raise RequestError("exactly one of text and input_ids is needed", param="text")
+    if text is not None:
+        if isinstance(text, list):
+            raise RequestError("text: only one prompt per request is supported", param="text")
+        return _text_prompt(text, "text")
+    return _token_prompt(tokens, "input_ids")
+
+
+def _parse_completion_prompt(body: JsonObject) -> Prompt:
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
+        if len(prompt) > 1:
+            raise RequestError(
+                f"prompt: {len(prompt)} prompts; only one per request is supported", param="prompt"
+            )
+        # One prompt in a list is that prompt, and engines give the same answer for both forms.
+        body["prompt"] = prompt = prompt[0]
+    if isinstance(prompt, list):
+        return _token_prompt(prompt, "prompt")
+    return _text_prompt(prompt, "prompt")
+
+
+def _text_prompt(text: Any, param: str) -> TextPrompt:
+    if not isinstance(text, str):
+        raise RequestError(f"{param}: expected text or tokens, got {_show(text)}", param=param)
+    if not text:
+        raise RequestError(f"{param}: empty", param=param)
+    _check_encodable(text, param)
+    return TextPrompt(text)
+
+
+def _check_encodable(text: str, param: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise RequestError(f"{param}: not valid Unicode text", param=param) from None
+
+
+def _token_prompt(tokens: Any, param: str) -> TokenPrompt:
+    if not isinstance(tokens, list) or any(type(token) is not int for token in tokens):
+        raise RequestError(f"{param}: expected one list of token ids", param=param)
+    if not tokens:
+        raise RequestError(f"{param}: empty", param=param)
+    if min(tokens) < 0 or max(tokens) >= 1 << 31:
+        raise RequestError(f"{param}: token ids are 0 to {(1 << 31) - 1}", param=param)
+    return TokenPrompt(tokens)
+
+
+def _parse_chat(body: JsonObject) -> ChatPrompt:
+    messages = _typed(body, "messages", list, default=[])
+    if not messages:
+        raise RequestError("messages: empty", param="messages")
+    tools = _typed(body, "tools", list, default=None)
+    options = _typed(body, "chat_template_kwargs", dict, default={})
+    return ChatPrompt([_parse_message(item) for item in messages], tools or None, options)
+
+
+def _parse_message(message: Any) -> JsonObject:
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise RequestError("messages: each needs a role", param="messages")
+    content = message.get("content")
+    if isinstance(content, list):
+        content = " ".join(_parse_part(part) for part in content)
+    elif content is not None and not isinstance(content, str):
+        raise RequestError(
+            f"messages: content: expected text, got {_show(content)}", param="messages"
+        )
+    _check_encodable(content or "", "messages")
+    return {**message, "content": content or ""}
+
+
+def _parse_part(part: Any) -> str:
+    if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+        return str(part["text"])
+    raise RequestError("messages: only text content is supported", param="messages")

@@ -1,0 +1,215 @@
+"""One leg of an attempt: an HTTP request to one engine."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import aiohttp
+
+from prfaas.records import NodeRecord, Role
+from prfaas_gateway.fleet import Fleet
+from prfaas_gateway.verdict import find_abort, find_abort_in_event
+
+logger = logging.getLogger(__name__)
+
+_FIRST_EVENT_MAX_BYTES = 4 << 20
+_ERROR_BODY_MAX_BYTES = 64 << 10
+_ABORT_TIMEOUT_S = 1.0
+
+
+class FailureKind(StrEnum):
+    """How a leg failed."""
+
+    UNREACHABLE = "unreachable"
+    ENGINE_ERROR = "engine_error"
+    TIMEOUT = "timeout"
+    INTERNAL = "internal"
+
+
+@dataclass(frozen=True, slots=True)
+class LegFailure:
+    """A leg that did not do its part; the attempt is lost."""
+
+    node: NodeRecord
+    kind: FailureKind
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.node.role} leg at {self.node.name}: {self.kind}: {self.message}"
+
+
+class StreamBroken(Exception):  # noqa: N818 - what happened, not an error class of ours
+    """The decode node went away in the middle of its answer."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What an engine answered: all of it in `first`, or the first event with more to come.
+
+    Close it in any case; closing an unfinished one closes its connection, which makes the engine
+    abort the request.
+    """
+
+    status: int
+    content_type: str
+    first: bytes
+    response: aiohttp.ClientResponse | None = None
+    resources: ExitStack = field(default_factory=ExitStack)
+
+    async def rest(self) -> AsyncIterator[bytes]:
+        """Yield what follows `first`, unchanged, as it comes.
+
+        Raises:
+            StreamBroken: the answer ends before its end.
+        """
+        if self.response is None:
+            return
+        try:
+            async for chunk in self.response.content.iter_any():
+                yield chunk
+        except (aiohttp.ClientError, OSError) as error:
+            raise StreamBroken(str(error) or type(error).__name__) from None
+
+    def close(self) -> None:
+        """Give back the connection, or cut it where the answer is unfinished."""
+        self.resources.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """What to send where. `rid` is how the engine knows this attempt."""
+
+    node: NodeRecord
+    path: str
+    rid: str
+    body: bytes
+
+
+class LegRunner:
+    """Sends legs. A leg never raises what an engine did: it returns a `LegFailure`."""
+
+    def __init__(self, session: aiohttp.ClientSession, fleet: Fleet) -> None:
+        self._session = session
+        self._fleet = fleet
+
+    async def run_prefill(self, leg: Leg, deadline_s: float) -> Answer | LegFailure | None:
+        """Send the prefill leg and drop its answer: None; an `Answer` is a client error."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                answer = await self._open(leg, stream=False)
+        except TimeoutError:
+            return LegFailure(leg.node, FailureKind.TIMEOUT, "no answer before the deadline")
+        if isinstance(answer, LegFailure):
+            return answer
+        answer.close()
+        return answer if answer.status >= 400 else None
+
+    async def open_decode(self, leg: Leg, *, stream: bool) -> Answer | LegFailure:
+        """Send the decode leg and return when its answer has begun: the caller must close it."""
+        return await self._open(leg, stream=stream)
+
+    async def abort(self, leg: Leg) -> None:
+        """Ask the engine to forget the attempt; best effort, quick, never raises."""
+        timeout = aiohttp.ClientTimeout(total=_ABORT_TIMEOUT_S)
+        try:
+            url = f"{leg.node.url}/abort_request"
+            async with self._session.post(url, json={"rid": leg.rid}, timeout=timeout):
+                pass
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return
+
+    async def _open(self, leg: Leg, *, stream: bool) -> Answer | LegFailure:
+        with ExitStack() as resources:
+            resources.enter_context(self._fleet.occupy(leg.node))
+            try:
+                response = await self._session.post(
+                    leg.node.url + leg.path,
+                    data=leg.body,
+                    headers={"content-type": "application/json"},
+                    allow_redirects=False,
+                )
+                resources.callback(response.close)
+                outcome = await self._begin(leg.node, response, stream=stream)
+            except (aiohttp.ClientError, OSError) as error:
+                self._fleet.note_unreachable(leg.node)
+                text = str(error) or type(error).__name__
+                return LegFailure(leg.node, FailureKind.UNREACHABLE, text)
+            except Exception as error:  # a leg runs in a shared group: a bug must stay its own
+                logger.exception("%s leg at %s", leg.node.role, leg.node.name)
+                return LegFailure(leg.node, FailureKind.INTERNAL, repr(error))
+            self._fleet.note_answered(leg.node)
+            if isinstance(outcome, Answer):
+                outcome.resources = resources.pop_all()
+            return outcome
+
+    async def _begin(
+        self, node: NodeRecord, response: aiohttp.ClientResponse, *, stream: bool
+    ) -> Answer | LegFailure:
+        content_type = response.content_type
+        if response.status >= 500 or 300 <= response.status < 400:
+            text = await _error_text(response)
+            return LegFailure(node, FailureKind.ENGINE_ERROR, f"HTTP {response.status}: {text}")
+        if stream and response.status < 300 and content_type == "text/event-stream":
+            first = await _first_event(response)
+            abort = find_abort_in_event(first)
+            answer = Answer(response.status, content_type, first, response)
+        else:
+            first = await response.read()
+            abort = find_abort(first) if response.status < 300 else None
+            answer = Answer(response.status, content_type, first)
+        if abort and not abort.is_clients_fault:
+            return LegFailure(node, FailureKind.ENGINE_ERROR, abort.message)
+        if stream and not first:
+            return LegFailure(node, FailureKind.ENGINE_ERROR, "the stream ended without an event")
+        return answer
+
+
+async def _first_event(response: aiohttp.ClientResponse) -> bytes:
+    """Read at least one whole event; more may have come with it."""
+    received = bytearray()
+    while b"\n\n" not in received and len(received) < _FIRST_EVENT_MAX_BYTES:
+        chunk = await response.content.readany()
+        if not chunk:
+            break
+        received += chunk
+    return bytes(received)
+
+
+async def _error_text(response: aiohttp.ClientResponse) -> str:
+    body = await response.content.read(_ERROR_BODY_MAX_BYTES)
+    abort = find_abort(body)
+    return abort.message if abort else body.decode(errors="replace")[:500]
+
+
+def build_legs(
+    shared: bytes,
+    decode_extra: dict[str, Any],
+    *,
+    path: str,
+    prefill: NodeRecord,
+    decode: NodeRecord,
+    room: int,
+    rid: str,
+) -> tuple[Leg, Leg]:
+    """Return the prefill leg and the decode leg of one attempt.
+
+    `shared` is a JSON object as text; what the legs add is spliced in, so that a long prompt is
+    encoded once.
+    """
+    meeting = {
+        "bootstrap_host": prefill.bootstrap_host,
+        "bootstrap_port": prefill.bootstrap_port,
+        "bootstrap_room": room,
+        "rid": rid,
+    }
+    legs = []
+    for node in (prefill, decode):
+        extra = decode_extra if node.role is Role.DECODE else {"stream": False}
+        tail = json.dumps({**meeting, **extra}, separators=(",", ":")).encode()
+        legs.append(Leg(node, path, rid, shared[:-1] + b"," + tail[1:]))
+    return legs[0], legs[1]

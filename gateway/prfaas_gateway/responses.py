@@ -1,0 +1,67 @@
+"""From a Reason to the HTTP answer that a client understands: statuses are chosen here only."""
+
+import json
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from prfaas.reasons import Reason
+from prfaas_gateway.errors import GatewayError, RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    status: int
+    error_type: str
+    retry_after_s: int | None = None
+
+
+_FORMS: dict[Reason, _Form] = {
+    Reason.INVALID_REQUEST: _Form(400, "invalid_request_error"),
+    Reason.MODEL_NOT_FOUND: _Form(404, "invalid_request_error"),
+    Reason.BODY_TOO_LARGE: _Form(413, "invalid_request_error"),
+    Reason.OVERLOADED: _Form(503, "overloaded_error", 1),
+    Reason.NOT_READY: _Form(503, "service_unavailable_error", 1),
+    Reason.NO_DECODE: _Form(503, "service_unavailable_error", 1),
+    Reason.NO_PREFILL: _Form(503, "service_unavailable_error", 1),
+    Reason.OFFLOAD_FAILED: _Form(502, "upstream_error", 1),
+    Reason.LOCAL_FAILED: _Form(502, "upstream_error", 1),
+    Reason.DEADLINE_EXCEEDED: _Form(504, "timeout_error"),
+    Reason.INTERNAL_ERROR: _Form(500, "internal_error"),
+}
+
+CLIENT_GONE_STATUS = 499
+"""Counted, never sent: nobody is there to read it."""
+
+
+def error_response(error: GatewayError) -> web.Response:
+    """Return the OpenAI form of an error."""
+    form = _FORMS[error.reason]
+    param = error.param if isinstance(error, RequestError) else None
+    body = error_body(str(error), form.error_type, error.reason, param=param)
+    response = web.Response(status=form.status, body=body, content_type="application/json")
+    if form.retry_after_s is not None:
+        response.headers["Retry-After"] = str(form.retry_after_s)
+    return response
+
+
+def http_error_response(error: web.HTTPException) -> web.Response:
+    """Return the OpenAI form of an error that aiohttp raised, such as an unknown path."""
+    code = error.reason.lower().replace(" ", "_")
+    body = error_body(f"{error.status}: {error.reason}", "invalid_request_error", code)
+    response = web.Response(status=error.status, body=body, content_type="application/json")
+    if "Allow" in error.headers:
+        response.headers["Allow"] = error.headers["Allow"]
+    return response
+
+
+def error_event(error: GatewayError) -> bytes:
+    """Return the last event of a stream that cannot go on."""
+    form = _FORMS[error.reason]
+    return b"data: " + error_body(str(error), form.error_type, error.reason) + b"\n\n"
+
+
+def error_body(message: str, error_type: str, code: str, *, param: str | None = None) -> bytes:
+    """Return an OpenAI error object as JSON."""
+    error = {"message": message, "type": error_type, "param": param, "code": code}
+    return json.dumps({"error": error}).encode()

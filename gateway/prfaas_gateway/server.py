@@ -1,0 +1,179 @@
+"""Start a gateway, serve until told to stop, stop gracefully."""
+
+import asyncio
+import logging
+import signal
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+from aiohttp import web
+
+from prfaas.config import GatewaySection, NodeConfig
+from prfaas.errors import ConfigError, PreflightError
+from prfaas.records import NodeRecord, Role
+from prfaas_coord import EtcdClient, Membership, MembershipView
+from prfaas_gateway.app import build_app
+from prfaas_gateway.dispatch import Dispatcher
+from prfaas_gateway.fleet import Fleet
+from prfaas_gateway.gateway import Gateway
+from prfaas_gateway.leg import LegRunner
+from prfaas_gateway.leg_tasks import LegTasks
+from prfaas_gateway.metrics import Metrics
+from prfaas_gateway.tokenizer import TokenizerShelf
+
+logger = logging.getLogger(__name__)
+
+SHUTDOWN_S = 10.0
+"""How long running requests may go on after SIGTERM."""
+
+_ENGINE_KEEPALIVE_S = 2.0
+"""Below the 5 s of SGLang's server: a connection that it is about to close is never reused."""
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a uvloop where it is installed, for `asyncio.Runner(loop_factory=...)`."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+async def run_gateway(config: NodeConfig) -> None:
+    """Serve until SIGTERM or SIGINT, then finish running requests for up to 10 s.
+
+    Raises:
+        ConfigError: the tokenizer of `gateway.model_path` is not usable.
+        PreflightError: the address cannot be bound.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        async with serving(config):
+            await stop.wait()
+            logger.info("stopping")
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+@asynccontextmanager
+async def serving(config: NodeConfig) -> AsyncIterator[str]:
+    """Serve while the context lasts; yields the base URL.
+
+    Raises:
+        ConfigError: the tokenizer of `gateway.model_path` is not usable.
+        PreflightError: the address cannot be bound.
+    """
+    section = config.gateway
+    if section is None:
+        raise ConfigError("a gateway node needs a section [gateway]")
+    listener = _listen(config, section)
+    url = _url(config, listener)
+    async with (
+        EtcdClient(config.etcd.endpoints) as etcd,
+        MembershipView(etcd, config.node.deployment) as view,
+        Membership(etcd, config.node.deployment).register(
+            _own_record(config, url), ttl_s=config.etcd.lease_ttl_s
+        ),
+        _gateway(config, section, etcd, view) as gateway,
+        _site(build_app(gateway), listener),
+    ):
+        logger.info("gateway %s serves %s", config.node.name, url)
+        yield url
+
+
+@asynccontextmanager
+async def _gateway(
+    config: NodeConfig, section: GatewaySection, etcd: EtcdClient, view: MembershipView
+) -> AsyncIterator[Gateway]:
+    tokenizers = TokenizerShelf(section.model_path)
+    await asyncio.to_thread(tokenizers.preload)
+    fleet = Fleet(
+        view,
+        region=config.node.region,
+        default_threshold_tokens=section.threshold_tokens,
+    )
+    metrics = Metrics()
+    async with _engine_session(section) as session, LegTasks() as tasks:
+        dispatcher = Dispatcher(fleet, LegRunner(session, fleet), metrics, tasks)
+        yield Gateway(
+            section=section,
+            deployment=config.node.deployment,
+            etcd=etcd,
+            fleet=fleet,
+            dispatcher=dispatcher,
+            metrics=metrics,
+            tokenizers=tokenizers,
+        )
+
+
+def _engine_session(section: GatewaySection) -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_ENGINE_KEEPALIVE_S)
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=section.connect_timeout_s)
+    return aiohttp.ClientSession(
+        connector=connector,
+        timeout=timeout,
+        auto_decompress=False,
+        headers={"Accept-Encoding": "identity"},
+        read_bufsize=1 << 18,
+    )
+
+
+@asynccontextmanager
+async def _site(app: web.Application, listener: socket.socket) -> AsyncIterator[None]:
+    runner = web.AppRunner(
+        app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_S
+    )
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listener, backlog=1024).start()
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def _listen(config: NodeConfig, section: GatewaySection) -> socket.socket:
+    if section.listen_fd >= 0:
+        try:
+            return socket.socket(fileno=section.listen_fd)
+        except OSError as error:
+            raise PreflightError(
+                f"gateway.listen_fd = {section.listen_fd}: not an open socket: {error}"
+            ) from None
+    try:
+        return socket.create_server(
+            (config.node.host, config.node.port), family=_family(config.node.host)
+        )
+    except OSError as error:
+        raise PreflightError(
+            f"cannot listen on {config.node.host}:{config.node.port}: {error}"
+        ) from None
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _url(config: NodeConfig, listener: socket.socket) -> str:
+    port = listener.getsockname()[1]
+    host = f"[{config.node.host}]" if ":" in config.node.host else config.node.host
+    return f"http://{host}:{port}"
+
+
+def _own_record(config: NodeConfig, url: str) -> NodeRecord:
+    return NodeRecord(
+        name=config.node.name,
+        role=Role.GATEWAY,
+        region=config.node.region,
+        url=url,
+        session=uuid.uuid4().hex,
+        started_at_s=time.time(),
+    )

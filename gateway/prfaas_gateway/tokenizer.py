@@ -1,0 +1,180 @@
+"""The model's own tokenizer and chat template: the gateway counts what the engine counts."""
+
+import asyncio
+import datetime
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+from tokenizers import Tokenizer
+
+from prfaas.blocks import HashedPrompt
+from prfaas.errors import ConfigError
+from prfaas_gateway.errors import RequestError
+from prfaas_gateway.inference import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+
+_LONG_PROMPT_BYTES = 4096
+"""Longer prompts are tokenized in a thread: the event loop must not wait for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTokenizer:
+    """A tokenizer and, where the model has one, its chat template with its special tokens."""
+
+    tokenizer: Any
+    template: jinja2.Template | None
+    special_tokens: Mapping[str, str]
+
+    @classmethod
+    def load(cls, model_path: str) -> "ModelTokenizer":
+        """Read `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja` of a model.
+
+        Raises:
+            ConfigError: the directory has no usable tokenizer.
+        """
+        folder = Path(model_path)
+        file = folder / "tokenizer.json"
+        if not file.is_file():
+            raise ConfigError(f"gateway.model_path: {file} does not exist")
+        try:
+            tokenizer = Tokenizer.from_file(str(file))
+            config = _read_config(folder / "tokenizer_config.json")
+            template = _load_template(folder, config)
+        except Exception as error:  # the tokenizers library raises bare Exceptions
+            raise ConfigError(f"gateway.model_path: {folder}: {error}") from None
+        return cls(tokenizer, template, _special_tokens(config))
+
+    async def encode(self, prompt: Prompt, *, namespace: str) -> HashedPrompt:
+        """Return the prompt's tokens, hashed; long prompts do not block the event loop.
+
+        Raises:
+            RequestError: the chat template refuses the messages, or there is no template.
+        """
+        if _is_long(prompt):
+            return await asyncio.to_thread(self.encode_now, prompt, namespace=namespace)
+        return self.encode_now(prompt, namespace=namespace)
+
+    def encode_now(self, prompt: Prompt, *, namespace: str) -> HashedPrompt:
+        """Return the prompt's tokens, hashed.
+
+        Raises:
+            RequestError: the chat template refuses the messages, or there is no template.
+        """
+        match prompt:
+            case TokenPrompt():
+                tokens = prompt.tokens
+            case TextPrompt():
+                tokens = self.tokenizer.encode(prompt.text).ids
+            case ChatPrompt():
+                tokens = self.tokenizer.encode(self._render(prompt), add_special_tokens=False).ids
+        return HashedPrompt.of(tokens, namespace=namespace)
+
+    def _render(self, prompt: ChatPrompt) -> str:
+        if self.template is None:
+            raise RequestError("the model has no chat template", param="messages")
+        variables = {**self.special_tokens, "add_generation_prompt": True, **prompt.options}
+        try:
+            return self.template.render(
+                messages=prompt.messages, tools=prompt.tools, documents=None, **variables
+            )
+        except Exception as error:  # a template may fail in any way on a client's messages
+            raise RequestError(f"messages: the chat template: {error}", param="messages") from None
+
+
+def _is_long(prompt: Prompt) -> bool:
+    match prompt:
+        case TextPrompt():
+            return len(prompt.text) > _LONG_PROMPT_BYTES
+        case TokenPrompt():
+            return len(prompt.tokens) > _LONG_PROMPT_BYTES
+        case ChatPrompt():
+            return sum(len(item["content"]) for item in prompt.messages) > _LONG_PROMPT_BYTES
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    config = json.loads(file.read_text())
+    if not isinstance(config, dict):
+        raise ConfigError(f"{file.name}: not a JSON object")
+    return config
+
+
+def _load_template(folder: Path, config: Mapping[str, Any]) -> jinja2.Template | None:
+    file = folder / "chat_template.jinja"
+    source = file.read_text() if file.is_file() else config.get("chat_template")
+    if isinstance(source, list):
+        source = next((item["template"] for item in source if item["name"] == "default"), None)
+    if not source:
+        return None
+    return _environment().from_string(source)
+
+
+def _environment() -> jinja2.Environment:
+    """Return the sandbox that chat templates are written for.
+
+    Source: transformers, utils/chat_template_utils.py.
+    """
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(form: str) -> str:
+    return datetime.datetime.now().astimezone().strftime(form)
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    tokens = {}
+    for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
+        value = config.get(name)
+        if isinstance(value, dict):
+            value = value.get("content")
+        if isinstance(value, str):
+            tokens[name] = value
+    return tokens
+
+
+class TokenizerShelf:
+    """The tokenizers in use, each loaded once. `fixed_path` serves every model, if given."""
+
+    def __init__(self, fixed_path: str) -> None:
+        self._fixed_path = fixed_path
+        self._loaded: dict[str, ModelTokenizer] = {}
+
+    def preload(self) -> None:
+        """Load the fixed tokenizer.
+
+        Raises:
+            ConfigError: its directory has no usable tokenizer.
+        """
+        if self._fixed_path:
+            self._loaded[self._fixed_path] = ModelTokenizer.load(self._fixed_path)
+
+    async def get(self, model_path: str) -> ModelTokenizer:
+        """Return the tokenizer for a node that serves `model_path`.
+
+        Raises:
+            ConfigError: its directory has no usable tokenizer.
+        """
+        path = self._fixed_path or model_path
+        if path not in self._loaded:
+            self._loaded[path] = await asyncio.to_thread(ModelTokenizer.load, path)
+        return self._loaded[path]
