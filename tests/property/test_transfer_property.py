@@ -14,6 +14,9 @@ TRANSFER = [
     "open_room",
     "submit",
     "submit",
+    "flow",
+    "flow",
+    "flow",
     "sender_pulls",
     "sender_pulls",
     "receiver_pulls",
@@ -23,11 +26,11 @@ TRANSFER = [
     "wait",
 ]
 FAULTS = ["kill_at_sender", "kill_at_receiver", "abort_at_sender", "abort_at_receiver"]
-SLOW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def steps(names: list[str]) -> st.SearchStrategy[list[tuple[str, int]]]:
-    return st.lists(st.tuples(st.sampled_from(names), st.integers(0, 40)), max_size=250)
+    return st.lists(st.tuples(st.sampled_from(names), st.integers(0, 40)), max_size=80)
 
 
 def play(rig: Rig, script: list[tuple[str, int]]) -> None:
