@@ -30,7 +30,7 @@ SLOW = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCh
 
 
 def steps(names: list[str]) -> st.SearchStrategy[list[tuple[str, int]]]:
-    return st.lists(st.tuples(st.sampled_from(names), st.integers(0, 40)), max_size=80)
+    return st.lists(st.tuples(st.sampled_from(names), st.integers(0, 40)), min_size=60, max_size=120)
 
 
 def play(rig: Rig, script: list[tuple[str, int]]) -> None:
