@@ -34,7 +34,8 @@ class Reason(StrEnum):
     MODEL_NOT_FOUND = "model_not_found"
     OVERLOADED = "overloaded"
     NOT_READY = "not_ready"
-    # Failures of attempts that were not retried.
+    # What ends a request that was accepted.
+    DECODE_LOST = "decode_lost"
     CLIENT_GONE = "client_gone"
     DEADLINE_EXCEEDED = "deadline_exceeded"
     INTERNAL_ERROR = "internal_error"

@@ -7,13 +7,16 @@ from contextlib import closing, contextmanager
 
 from aiohttp import web
 
+from prfaas.errors import ConfigError
 from prfaas.reasons import Reason
+from prfaas.records import NodeRecord
 from prfaas_gateway.dispatch import Job, Trace
 from prfaas_gateway.errors import GatewayError, RequestError, ServiceError
 from prfaas_gateway.gateway import GATEWAY, TRACE, Gateway
 from prfaas_gateway.inference import Api, InferenceRequest, parse_inference
 from prfaas_gateway.leg import Answer, StreamBroken
 from prfaas_gateway.responses import CLIENT_GONE_STATUS, error_event, error_response
+from prfaas_gateway.tokenizer import ModelTokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -90,13 +93,20 @@ async def _prepare(request: web.Request, gateway: Gateway, trace: Trace, deadlin
     """
     parsed = await _parse(request, gateway)
     node = gateway.fleet.find_model(parsed.model)
-    tokenizer = await gateway.tokenizers.get(node.model_path)
+    tokenizer = await _tokenizer_of(node, gateway)
     namespace = f"{node.model_id}\0{parsed.salt}"
     prompt = await tokenizer.encode(parsed.prompt, namespace=namespace)
     trace.prompt_tokens = prompt.num_tokens
     job = Job(parsed, node.model_id, prompt, deadline_s, trace)
     _check_length(job, gateway.fleet.context_limit_tokens(node.model_id))
     return job
+
+
+async def _tokenizer_of(node: NodeRecord, gateway: Gateway) -> ModelTokenizer:
+    try:
+        return await gateway.tokenizers.get(node.model_path)
+    except ConfigError as error:
+        raise ServiceError(Reason.NOT_READY, str(error)) from None
 
 
 async def _parse(request: web.Request, gateway: Gateway) -> InferenceRequest:
@@ -152,12 +162,18 @@ async def _send(
             last = chunk
             await response.write(chunk)
     except StreamBroken as broken:
-        decode = trace.decision.decode.name if trace.decision else "?"
-        logger.warning("%s: stream from %s broke: %s", trace.request_id, decode, broken)
-        error = ServiceError(Reason.LOCAL_FAILED, f"decode node {decode} went away: {broken}")
+        error = _note_broken(broken, gateway, trace)
         return await _end_broken(response, error, gateway, mid_event=not last.endswith(b"\n\n"))
     await response.write_eof()
     return response
+
+
+def _note_broken(broken: StreamBroken, gateway: Gateway, trace: Trace) -> ServiceError:
+    assert trace.decision is not None
+    node = trace.decision.decode
+    gateway.fleet.note_unreachable(node)
+    logger.warning("%s: stream from %s broke: %s", trace.request_id, node.name, broken)
+    return ServiceError(Reason.DECODE_LOST, f"decode node {node.name} went away: {broken}")
 
 
 def _note_begun(answer: Answer, gateway: Gateway, trace: Trace) -> None:

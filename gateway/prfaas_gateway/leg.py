@@ -13,7 +13,7 @@ import aiohttp
 
 from prfaas.records import NodeRecord, Role
 from prfaas_gateway.fleet import Fleet
-from prfaas_gateway.verdict import find_abort, find_abort_in_event
+from prfaas_gateway.verdict import find_abort, find_abort_in_events
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class LegRunner:
             return LegFailure(node, FailureKind.ENGINE_ERROR, f"HTTP {response.status}: {text}")
         if stream and response.status < 300 and content_type == "text/event-stream":
             first = await _first_event(response)
-            abort = find_abort_in_event(first)
+            abort = find_abort_in_events(first)
             answer = Answer(response.status, content_type, first, response)
         else:
             first = await response.read()

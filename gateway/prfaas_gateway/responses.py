@@ -26,6 +26,7 @@ _FORMS: dict[Reason, _Form] = {
     Reason.NO_PREFILL: _Form(503, "service_unavailable_error", 1),
     Reason.OFFLOAD_FAILED: _Form(502, "upstream_error", 1),
     Reason.LOCAL_FAILED: _Form(502, "upstream_error", 1),
+    Reason.DECODE_LOST: _Form(502, "upstream_error"),
     Reason.DEADLINE_EXCEEDED: _Form(504, "timeout_error"),
     Reason.INTERNAL_ERROR: _Form(500, "internal_error"),
 }

@@ -7,7 +7,7 @@ import socket
 import time
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 from aiohttp import web
@@ -75,8 +75,18 @@ async def serving(config: NodeConfig) -> AsyncIterator[str]:
     section = config.gateway
     if section is None:
         raise ConfigError("a gateway node needs a section [gateway]")
-    listener = _listen(config, section)
-    url = _url(config, listener)
+    async with AsyncExitStack() as stack:
+        listener = stack.enter_context(_listen(config, section))
+        url = _url(config, listener)
+        await stack.enter_async_context(_running(config, section, listener, url))
+        logger.info("gateway %s serves %s", config.node.name, url)
+        yield url
+
+
+@asynccontextmanager
+async def _running(
+    config: NodeConfig, section: GatewaySection, listener: socket.socket, url: str
+) -> AsyncIterator[None]:
     async with (
         EtcdClient(config.etcd.endpoints) as etcd,
         MembershipView(etcd, config.node.deployment) as view,
@@ -86,8 +96,7 @@ async def serving(config: NodeConfig) -> AsyncIterator[str]:
         _gateway(config, section, etcd, view) as gateway,
         _site(build_app(gateway), listener),
     ):
-        logger.info("gateway %s serves %s", config.node.name, url)
-        yield url
+        yield
 
 
 @asynccontextmanager

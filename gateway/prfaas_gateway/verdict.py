@@ -44,18 +44,23 @@ def find_abort(body: bytes) -> Abort | None:
     return _abort_of_error(answer) or _abort_of_choices(answer) or _abort_of_meta(answer)
 
 
-def find_abort_in_event(event: bytes) -> Abort | None:
-    """Return the abort that one SSE event tells of, None for a real one.
+def find_abort_in_events(received: bytes) -> Abort | None:
+    """Return the first abort that some SSE events tell of, None where all are real.
 
-    >>> find_abort_in_event(b'data: {"error": {"message": "lost", "code": 503}}').code
+    >>> event = b'data: {"error": {"message": "lost", "code": 503}}'
+    >>> find_abort_in_events(event + b"\\n\\ndata: [DONE]").code
     503
     """
-    data = b"\n".join(
-        line.removeprefix(b"data:").strip()
-        for line in event.splitlines()
-        if line.startswith(b"data:")
-    )
-    return find_abort(data) if data.startswith(b"{") else None
+    for event in received.split(b"\n\n"):
+        data = b"\n".join(
+            line.removeprefix(b"data:").strip()
+            for line in event.splitlines()
+            if line.startswith(b"data:")
+        )
+        abort = find_abort(data) if data.startswith(b"{") else None
+        if abort:
+            return abort
+    return None
 
 
 def _abort_of_error(answer: dict[str, Any]) -> Abort | None:

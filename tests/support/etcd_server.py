@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
 import signal
 import socket
@@ -71,6 +72,14 @@ class EtcdServer:
     def resume(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
+
+    def compact(self, revision: int) -> None:
+        subprocess.run(
+            ["etcdctl", f"--endpoints={self.endpoint}", "compact", str(revision)],
+            env={"ETCDCTL_API": "3", "PATH": os.environ["PATH"]},
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
 
     def lose_data(self) -> None:
         assert self._process is None

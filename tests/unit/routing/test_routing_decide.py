@@ -1,0 +1,191 @@
+from typing import Any
+
+import pytest
+
+from prfaas.reasons import Reason, Route
+from prfaas.records import NodeRecord, Role
+from prfaas.routing import Decision, NodeState, Refusal, RouteRequest, Snapshot, decide
+from prfaas.routing import decide_retry as retry
+
+T = 100
+
+
+def node(
+    name: str,
+    *,
+    in_flight: int = 0,
+    prefix_tokens: int = 0,
+    quarantined_until_s: float = 0.0,
+    **changes: Any,
+) -> NodeState:
+    """Return a node named `<region>-<role>-<number>`."""
+    region, role, _ = name.split("-")
+    values: dict[str, Any] = {"model_id": "m", "context_tokens": 1000, **changes}
+    record = NodeRecord(name, Role(role), region, f"http://{name}", "s", **values)
+    return NodeState(record, in_flight, prefix_tokens, quarantined_until_s)
+
+
+def request(prompt_tokens: int = 50, *, total_tokens: int | None = None) -> RouteRequest:
+    return RouteRequest("m", prompt_tokens, total_tokens or prompt_tokens + 16)
+
+
+def snapshot(*nodes: NodeState) -> Snapshot:
+    return Snapshot("b", T, nodes)
+
+
+A, B, D = node("a-prefill-0"), node("b-prefill-0"), node("b-decode-0")
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "nodes", "route", "reason", "prefill"),
+    [
+        (T, (A, B, D), "local", "below_threshold", "b-prefill-0"),
+        (T + 1, (A, B, D), "offload", "above_threshold", "a-prefill-0"),
+        (T + 1, (B, D), "local", "no_remote_prefill", "b-prefill-0"),
+        (1, (A, D), "offload", "no_local_prefill", "a-prefill-0"),
+        (T + 1, (A, D), "offload", "no_local_prefill", "a-prefill-0"),
+    ],
+)
+def test_route(
+    prompt_tokens: int, nodes: tuple[NodeState, ...], route: str, reason: str, prefill: str
+) -> None:
+    decision = decide(request(prompt_tokens), snapshot(*nodes), 0.0)
+    assert isinstance(decision, Decision)
+    assert (decision.route, decision.reason) == (Route(route), Reason(reason))
+    assert decision.prefill.name == prefill
+    assert decision.decode.name == "b-decode-0"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        ((), "no_decode"),
+        ((A, B), "no_decode"),
+        ((D,), "no_prefill"),
+        ((A, B, node("a-decode-0")), "no_decode"),
+        ((A, B, node("b-decode-0", model_id="other")), "no_decode"),
+        ((node("b-prefill-0", model_id="other"), D), "no_prefill"),
+        ((B, node("b-decode-0", context_tokens=60)), "no_decode"),
+        ((node("b-prefill-0", context_tokens=60), D), "no_prefill"),
+    ],
+)
+def test_refusal(nodes: tuple[NodeState, ...], reason: str) -> None:
+    assert decide(request(), snapshot(*nodes), 0.0) == Refusal(Reason(reason))
+
+
+def test_unknown_context_is_no_limit() -> None:
+    free = snapshot(node("b-prefill-0", context_tokens=0), node("b-decode-0", context_tokens=0))
+    assert isinstance(decide(request(50_000), free, 0.0), Decision)
+
+
+def test_the_prefix_at_the_local_prefill_counts_and_the_remote_one_does_not() -> None:
+    local = node("b-prefill-0", prefix_tokens=64)
+    decision = decide(request(T + 64), snapshot(A, local, D), 0.0)
+    assert isinstance(decision, Decision)
+    assert (decision.route, decision.prefix_tokens) == (Route.LOCAL, 64)
+    decision = decide(request(T + 65), snapshot(A, local, D), 0.0)
+    assert isinstance(decision, Decision)
+    assert (decision.route, decision.prefix_tokens) == (Route.OFFLOAD, 0)
+    remote = node("a-prefill-0", prefix_tokens=128)
+    decision = decide(request(T + 1), snapshot(remote, B, D), 0.0)
+    assert isinstance(decision, Decision)
+    assert (decision.route, decision.prefix_tokens) == (Route.OFFLOAD, 128)
+
+
+def test_least_in_flight_then_longest_prefix_then_name() -> None:
+    decodes = (node("b-decode-1", in_flight=2), node("b-decode-0", in_flight=3))
+    prefills = (
+        node("b-prefill-2"),
+        node("b-prefill-1"),
+        node("b-prefill-0", in_flight=1, prefix_tokens=640),
+    )
+    decision = decide(request(), snapshot(*decodes, *prefills), 0.0)
+    assert isinstance(decision, Decision)
+    assert (decision.prefill.name, decision.decode.name) == ("b-prefill-1", "b-decode-1")
+    warm = node("b-prefill-3", prefix_tokens=64)
+    decision = decide(request(), snapshot(*decodes, *prefills, warm), 0.0)
+    assert isinstance(decision, Decision)
+    assert decision.prefill.name == "b-prefill-3"
+
+
+def test_the_order_of_the_nodes_does_not_matter() -> None:
+    nodes = [A, B, D, node("b-prefill-1"), node("b-decode-1")]
+    assert decide(request(), snapshot(*nodes), 0.0) == decide(
+        request(), snapshot(*reversed(nodes)), 0.0
+    )
+
+
+def test_quarantined_nodes_are_left_alone_until_their_time() -> None:
+    local = node("b-prefill-0", quarantined_until_s=10.0)
+    decision = decide(request(), snapshot(A, local, D), 9.9)
+    assert isinstance(decision, Decision)
+    assert decision.reason is Reason.NO_LOCAL_PREFILL
+    decision = decide(request(), snapshot(A, local, D), 10.0)
+    assert isinstance(decision, Decision)
+    assert decision.reason is Reason.BELOW_THRESHOLD
+    remote = node("a-prefill-0", quarantined_until_s=10.0)
+    decision = decide(request(T + 1), snapshot(remote, B, D), 0.0)
+    assert isinstance(decision, Decision)
+    assert decision.reason is Reason.NO_REMOTE_PREFILL
+
+
+def test_when_all_are_quarantined_a_try_is_better_than_a_refusal() -> None:
+    nodes = [node(n, quarantined_until_s=10.0) for n in ("b-prefill-0", "b-decode-0")]
+    assert isinstance(decide(request(), snapshot(*nodes), 0.0), Decision)
+
+
+def offload() -> Decision:
+    decision = decide(request(T + 1), snapshot(A, B, D), 0.0)
+    assert isinstance(decision, Decision)
+    assert decision.route is Route.OFFLOAD
+    return decision
+
+
+def test_a_failed_offload_comes_home() -> None:
+    again = retry(
+        request(T + 1),
+        snapshot(A, B, D),
+        0.0,
+        failed=offload(),
+        avoid=frozenset({"a-prefill-0"}),
+    )
+    assert isinstance(again, Decision)
+    assert (again.route, again.reason) == (Route.FALLBACK, Reason.OFFLOAD_FAILED)
+    assert again.prefill.name == "b-prefill-0"
+
+
+def test_a_failed_offload_without_a_home_tries_another_remote_prefill() -> None:
+    nodes = snapshot(A, node("c-prefill-0"), D)
+    again = retry(request(T + 1), nodes, 0.0, failed=offload(), avoid=frozenset({"a-prefill-0"}))
+    assert isinstance(again, Decision)
+    assert (again.route, again.prefill.name) == (Route.OFFLOAD, "c-prefill-0")
+    again = retry(
+        request(T + 1), snapshot(A, D), 0.0, failed=offload(), avoid=frozenset({"a-prefill-0"})
+    )
+    assert again == Refusal(Reason.NO_PREFILL)
+
+
+@pytest.mark.parametrize(
+    ("avoid", "prefill", "decode", "route"),
+    [
+        ("b-prefill-0", "b-prefill-1", "b-decode-0", Route.LOCAL),
+        ("b-decode-0", "b-prefill-0", "b-decode-1", Route.LOCAL),
+    ],
+)
+def test_a_failed_local_attempt_goes_to_other_nodes(
+    avoid: str, prefill: str, decode: str, route: Route
+) -> None:
+    nodes = snapshot(A, B, D, node("b-prefill-1"), node("b-decode-1"))
+    failed = decide(request(), nodes, 0.0)
+    assert isinstance(failed, Decision)
+    again = retry(request(), nodes, 0.0, failed=failed, avoid=frozenset({avoid}))
+    assert isinstance(again, Decision)
+    assert (again.prefill.name, again.decode.name) == (prefill, decode)
+    assert (again.route, again.reason) == (route, Reason.LOCAL_FAILED)
+
+
+def test_a_failed_only_decode_is_a_refusal() -> None:
+    failed = decide(request(), snapshot(B, D), 0.0)
+    assert isinstance(failed, Decision)
+    again = retry(request(), snapshot(B, D), 0.0, failed=failed, avoid=frozenset({"b-decode-0"}))
+    assert again == Refusal(Reason.NO_DECODE)
