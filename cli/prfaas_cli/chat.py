@@ -1,6 +1,8 @@
 """`prfaasctl chat`: one request, and what the system did with it."""
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,7 +75,7 @@ def _url(observed: "Observed | None") -> str:
 
 
 def _repeat(prompt: str, tokens: int, observed: "Observed | None") -> str:
-    """Return the prompt repeated until it has at least `tokens` tokens, cut after that many."""
+    """Return the prompt's words again and again, as few as make `tokens` tokens."""
     from tokenizers import Tokenizer
 
     if observed is None:
@@ -83,12 +85,16 @@ def _repeat(prompt: str, tokens: int, observed: "Observed | None") -> str:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception
         raise ConfigError(f"{path}: {error}") from None
-    unit = len(tokenizer.encode(prompt + " ", add_special_tokens=False).ids)
-    if unit == 0:
+    words = prompt.split()
+    if not words:
         raise ConfigError("--repeat-to: the prompt is empty")
-    text = " ".join([prompt] * (tokens // unit + 2))
-    ids = tokenizer.encode(text, add_special_tokens=False).ids[:tokens]
-    return str(tokenizer.decode(ids))
+    text = list(islice(cycle(words), tokens))
+
+    def count(number: int) -> int:
+        return len(tokenizer.encode(" ".join(text[:number]), add_special_tokens=False).ids)
+
+    # A word is at least one token, so `tokens` words are enough.
+    return " ".join(text[: bisect_left(range(tokens), tokens, key=count)])
 
 
 def _counters(observed: "Observed | None") -> dict[str, int]:

@@ -80,6 +80,11 @@ class Place:
         """Output of every process, `<name>.log`."""
         return self.directory / "logs"
 
+    @property
+    def temporary(self) -> Path:
+        """Temporary files of all processes."""
+        return self.directory / "tmp"
+
     def config_file(self, node: str) -> Path:
         """Return a node's configuration file."""
         return self.directory / f"{node}.toml"

@@ -83,7 +83,6 @@ def _problems(place: Place, options: DeployOptions, machine: Machine, *, fresh: 
     if fresh:
         problem = machine.port_problem(GATEWAY_HOST, options.port)
         found.append(f"--port {options.port}: {problem}" if problem else None)
-    # The longest path below the directory: SGLang's own sockets in an engine's home.
-    longest = place.directory / f"{max(options.regions, key=len)}-prefill-0.engine" / "tmp12345678"
+    longest = place.stats_socket(f"{max(options.regions, key=len)}-prefill-0")
     found.append(socket_path_problem(longest))
     return [problem for problem in found if problem]

@@ -22,6 +22,15 @@ def recorded_processes(place: Place) -> Iterator[ProcessId]:
             yield process
 
 
+def recorded_shared_files(place: Place) -> set[str]:
+    """Return the files in /dev/shm that the deployment's engines are known to use."""
+    return {
+        path
+        for file in place.directory.glob("*.engine.json")
+        for path in (read_json(file) or {}).get("shared_files", ())
+    }
+
+
 def process_of(entry: dict[str, Any]) -> ProcessId | None:
     """Return the process that a file's entry names."""
     pid, start_ticks = entry.get("pid"), entry.get("start_ticks")
@@ -49,8 +58,7 @@ def deployment_processes(place: Place, namespaces: Iterable[str]) -> set[Process
     found = {*recorded_processes(place), *marked_processes(place)}
     for namespace in namespaces:
         found.update(process for pid in pids_in(namespace) if (process := identify(pid)))
-    for process in found:
-        found.update(session_members(process))
+    found.update(session_members(*found))
     own = set(_own_line())
     return {process for process in found if process.pid not in own}
 
@@ -72,8 +80,11 @@ def _own_line() -> Iterator[int]:
     pid = os.getpid()
     while pid > 1:
         yield pid
-        status = Path(f"/proc/{pid}/stat").read_text()
-        pid = int(status[status.rfind(")") + 2 :].split()[1])
+        try:
+            text = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return
+        pid = int(text[text.rfind(")") + 2 :].split()[1])
 
 
 def _environment(pid: int) -> list[bytes]:

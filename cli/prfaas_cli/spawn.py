@@ -22,10 +22,12 @@ def spawn(place: Place, spec: ProcessSpec, *, pass_fds: tuple[int, ...] = ()) ->
     from prfaas_netem import run_in
 
     place.logs.mkdir(parents=True, exist_ok=True)
+    place.temporary.mkdir(exist_ok=True)
     with place.log(spec.name).open("ab") as output:
         settings: dict[str, Any] = {
             "cwd": place.directory,
-            "env": {**os.environ, MARKER: str(place.directory)},
+            # SGLang never removes its temporary files: keep them where destroy does.
+            "env": {**os.environ, MARKER: str(place.directory), "TMPDIR": str(place.temporary)},
             "stdin": subprocess.DEVNULL,
             "stdout": output,
             "stderr": subprocess.STDOUT,

@@ -8,9 +8,15 @@ from dataclasses import dataclass, field
 
 from prfaas.errors import StateError
 from prfaas_agent.process import ProcessId, end_processes, identify, send_signal
+from prfaas_agent.shared_memory import remove_shared_files, shared_files
 from prfaas_agent.state_file import read_json
 from prfaas_cli.place import Place
-from prfaas_cli.processes import deployment_processes, foreign_directory, process_of
+from prfaas_cli.processes import (
+    deployment_processes,
+    foreign_directory,
+    process_of,
+    recorded_shared_files,
+)
 
 GRACE_S = 4.0
 _ROUNDS = 5
@@ -87,11 +93,14 @@ def _end_supervisor(place: Place) -> None:
 def _end_all(place: Place, namespaces: tuple[str, ...], say: Say) -> int:
     """End all processes; again, as one may have been starting another while we looked."""
     ended: set[ProcessId] = set()
+    shared = recorded_shared_files(place)
     for attempt in range(_ROUNDS):
         found = deployment_processes(place, namespaces)
         if not found:
+            remove_shared_files(shared)
             return len(ended)
         say(f"ending {len(found)} processes")
+        shared |= shared_files(found)
         end_processes(found, grace_s=GRACE_S if attempt == 0 else 0.0)
         ended |= found
     left = deployment_processes(place, namespaces)

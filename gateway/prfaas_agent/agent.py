@@ -25,6 +25,7 @@ from prfaas_agent.interface import interface_of
 from prfaas_agent.model_facts import read_model_facts
 from prfaas_agent.record import node_record, node_url
 from prfaas_agent.sglang_args import engine_arguments, engine_environment, stats_socket
+from prfaas_agent.shared_memory import shared_files
 from prfaas_agent.state_file import write_json
 
 logger = logging.getLogger(__name__)
@@ -217,7 +218,8 @@ class Agent:
         """Ask the engine what it is, and keep the answer for the agent that may adopt it."""
         info = await self._http.server_info()
         record = node_record(self._config, engine, self._facts, info)
-        engines.write(self._files, replace(engine, record=record))
+        shared = tuple(sorted(shared_files(processes.session_members(engine.process))))
+        engines.write(self._files, replace(engine, record=record, shared_files=shared))
         return record
 
     async def _sleep(self, seconds: float) -> None:

@@ -14,6 +14,7 @@ from prfaas.errors import PrfaasError
 from prfaas.records import NodeRecord
 from prfaas_agent import process as processes
 from prfaas_agent.process import ProcessId
+from prfaas_agent.shared_memory import remove_shared_files, shared_files
 from prfaas_agent.state_file import read_json, write_json
 
 STOP_GRACE_S = 10.0
@@ -27,7 +28,8 @@ Launch = Callable[[Sequence[str], Mapping[str, str], Path, Path], int]
 class Engine:
     """A started engine. `session` is new for every start; `started_at_s` is wall-clock time.
 
-    `record` is what it was registered as, None while it never was healthy.
+    `record` is what it was registered as, None while it never was healthy; `shared_files` is what
+    it must not leave behind.
     """
 
     process: ProcessId
@@ -35,6 +37,7 @@ class Engine:
     arguments: tuple[str, ...]
     started_at_s: float
     record: NodeRecord | None = None
+    shared_files: tuple[str, ...] = ()
 
 
 class EngineFiles:
@@ -87,6 +90,7 @@ def find_running(files: EngineFiles) -> Engine | None:
             arguments=tuple(raw["arguments"]),
             started_at_s=float(raw["started_at_s"]),
             record=NodeRecord(**raw["record"]) if raw.get("record") else None,
+            shared_files=tuple(raw.get("shared_files", ())),
         )
     except (KeyError, TypeError, ValueError):
         return None
@@ -95,7 +99,9 @@ def find_running(files: EngineFiles) -> Engine | None:
 
 def end(engine: Engine, files: EngineFiles) -> None:
     """Stop an engine with all its processes and forget it. Blocks for up to about 12 seconds."""
+    shared = shared_files(processes.session_members(engine.process))
     left = processes.end_session(engine.process, grace_s=STOP_GRACE_S)
+    remove_shared_files(shared.union((read_json(files.record) or {}).get("shared_files", ())))
     files.record.unlink(missing_ok=True)
     if left:
         pids = ", ".join(str(process.pid) for process in left)

@@ -55,12 +55,13 @@ def all_processes() -> Iterator[ProcessId]:
             yield process
 
 
-def session_members(leader: ProcessId) -> list[ProcessId]:
-    """Return the live processes of the session that `leader` started, dead or alive itself."""
+def session_members(*leaders: ProcessId) -> list[ProcessId]:
+    """Return the live processes of the sessions that `leaders`, dead or alive, started."""
+    starts = {leader.pid: leader.start_ticks for leader in leaders}
     members = []
     for process in all_processes():
         stat = _read_stat(process.pid)
-        if stat and stat.session == leader.pid and stat.start_ticks >= leader.start_ticks:
+        if stat and stat.session in starts and stat.start_ticks >= starts[stat.session]:
             members.append(process)
     return members
 
