@@ -87,7 +87,7 @@ class Sender:
         self._peers: dict[str, SendPeer] = {}
         self._rooms: dict[int, SendRoom] = {}
         self._concluded: Memo[int, _Conclusion] = Memo(4 * limits.max_rooms)
-        self._ended_legs: Memo[tuple[int, int, int], Abort | None] = Memo(4 * limits.max_rooms)
+        self._ended_legs: Memo[tuple[int, int, int], Abort] = Memo(4 * limits.max_rooms)
         self._events: list[SendEvent] = []
         self._dead_lanes: list[tuple[LaneId, str]] = []
         self._next_timer: float | None = None
@@ -370,7 +370,7 @@ class Sender:
             self._fail_room(room, Reason.PROTOCOL_ERROR, "DONE before FIN")
             return
         leg.done = True
-        self._end_leg(leg, None)
+        self._end_leg(leg, Abort(frame.room, frame.attempt, Reason.ROOM_CONCLUDED, "sent"))
         if all(other.done for other in room.legs.values()):
             self._conclude(room, "", "")
             self.counters.rooms_sent += 1
@@ -433,7 +433,8 @@ class Sender:
         chunks = _cut_chunks(self.layout, leg, submission, self.limits.chunk_bytes)
         self._peers[leg.peer].queue.append(chunks)
 
-    def _end_leg(self, leg: SendLeg, abort: Abort | None) -> None:
+    def _end_leg(self, leg: SendLeg, answer: Abort) -> None:
+        """Stop reading memory for the leg; `answer` is for an OPEN of it that comes late."""
         if not leg.live:
             return
         leg.live = False
@@ -441,8 +442,7 @@ class Sender:
         leg.num_pending = 0
         peer = self._peers[leg.peer]
         peer.purge(leg)
-        if abort is not None:
-            self._ended_legs.put((peer.session, leg.room, leg.attempt), abort)
+        self._ended_legs.put((peer.session, leg.room, leg.attempt), answer)
 
     def _fail_room(self, room: SendRoom, reason: str, detail: str) -> None:
         word, text = reason_word(reason), reason_text(detail)
@@ -465,8 +465,9 @@ class Sender:
         for room in list(self._rooms.values()):
             leg = room.legs.get(peer.node_id)
             if leg is not None and leg.live:
-                self._end_leg(leg, None)
-                self._fail_room(room, reason, f"{peer.node_id}: {detail}")
+                text = reason_text(f"{peer.node_id}: {detail}")
+                self._end_leg(leg, Abort(room.room, leg.attempt, reason, text))
+                self._fail_room(room, reason, text)
         del self._peers[peer.node_id]
         for lane in peer.lanes:
             self._lanes.pop(lane, None)

@@ -217,6 +217,29 @@ def test_repeated_open_is_the_same_room() -> None:
     assert machine.take_events() == []
 
 
+def test_open_repeated_after_done_does_not_open_again() -> None:
+    machine = opened()
+    submit_all(machine)
+    machine.receive(2, Done(7, 1), 0.0)
+    machine.receive(1, Open(7, 1, 59_000, 3, (8, 1)), 0.0)
+    machine.forget(7, 0.0)
+    machine.receive(1, Open(7, 1, 59_000, 3, (8, 1)), 0.0)
+    assert machine.take_events() == [RoomSent(7)]
+
+
+def test_open_repeated_after_the_deadline_does_not_open_again() -> None:
+    machine = opened()
+    machine.lane_closed(1, "reset")
+    machine.lane_closed(2, "reset")
+    machine.take_events()
+    up(machine, 3)
+    machine.receive(3, Open(7, 1, 0, 3, (8, 1)), 99.0)
+    assert machine.take_events() == [PeerJoined("d")]
+    (answer,) = drain(machine, 3)
+    assert isinstance(answer, Abort)
+    assert answer.reason == "lanes_lost"
+
+
 def test_newer_attempt_replaces_the_older_and_gets_what_was_submitted() -> None:
     machine = opened()
     machine.submit(7, group="kv", start=0, items=np.arange(4))
