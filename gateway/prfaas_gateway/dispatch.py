@@ -20,6 +20,9 @@ logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 3
 
+_MAX_ROOM = (1 << 63) - 1
+"""Rooms are positive signed 64-bit numbers; to SGLang 0 means that there is none."""
+
 _OFFLOAD_SHARE = 0.5
 """An offload whose prefill is not done after this share of the time left is given up."""
 
@@ -116,6 +119,8 @@ class Dispatcher:
         """
         was_offload = failed.route is Route.OFFLOAD
         reason = Reason.OFFLOAD_FAILED if was_offload else Reason.LOCAL_FAILED
+        if failure.kind is FailureKind.OVERLOADED:
+            reason = Reason.OVERLOADED
         hopeless = ServiceError(reason, str(failure))
         if job.trace.attempts >= MAX_ATTEMPTS:
             raise hopeless
@@ -148,7 +153,7 @@ class Dispatcher:
         return outcome
 
     def _start(self, job: Job, decision: Decision) -> _Attempt:
-        room = secrets.randbits(63)
+        room = secrets.randbelow(_MAX_ROOM) + 1
         legs = build_legs(
             job.request.body,
             job.request.decode_body,

@@ -21,12 +21,16 @@ _FIRST_EVENT_MAX_BYTES = 4 << 20
 _ERROR_BODY_MAX_BYTES = 64 << 10
 _ABORT_TIMEOUT_S = 1.0
 
+_OVERLOADED_CODE = 503
+"""What SGLang says when its queue is full."""
+
 
 class FailureKind(StrEnum):
     """How a leg failed."""
 
     UNREACHABLE = "unreachable"
     ENGINE_ERROR = "engine_error"
+    OVERLOADED = "overloaded"
     TIMEOUT = "timeout"
     INTERNAL = "internal"
 
@@ -153,7 +157,7 @@ class LegRunner:
         content_type = response.content_type
         if response.status >= 500 or 300 <= response.status < 400:
             text = await _error_text(response)
-            return LegFailure(node, FailureKind.ENGINE_ERROR, f"HTTP {response.status}: {text}")
+            return _engine_failure(node, response.status, f"HTTP {response.status}: {text}")
         if stream and response.status < 300 and content_type == "text/event-stream":
             first = await _first_event(response)
             abort = find_abort_in_events(first)
@@ -163,10 +167,15 @@ class LegRunner:
             abort = find_abort(first) if response.status < 300 else None
             answer = Answer(response.status, content_type, first)
         if abort and not abort.is_clients_fault:
-            return LegFailure(node, FailureKind.ENGINE_ERROR, abort.message)
+            return _engine_failure(node, abort.code, abort.message)
         if stream and not first:
             return LegFailure(node, FailureKind.ENGINE_ERROR, "the stream ended without an event")
         return answer
+
+
+def _engine_failure(node: NodeRecord, code: int, message: str) -> LegFailure:
+    kind = FailureKind.OVERLOADED if code == _OVERLOADED_CODE else FailureKind.ENGINE_ERROR
+    return LegFailure(node, kind, message)
 
 
 async def _first_event(response: aiohttp.ClientResponse) -> bytes:

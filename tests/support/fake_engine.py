@@ -27,6 +27,7 @@ class Fault(StrEnum):
 
     HTTP_400 = "http_400"
     HTTP_500 = "http_500"
+    HTTP_503 = "http_503"
     RESET = "reset"
     DIE_AFTER_MEETING = "die_after_meeting"
     FAIL_AFTER_DECODE = "fail_after_decode"
@@ -121,6 +122,8 @@ class FakeEngine:
                 return _error(400, "the engine does not like this")
             if fault is Fault.HTTP_500:
                 return _error(500, "the engine is broken")
+            if fault is Fault.HTTP_503:
+                return _error(503, "The request queue is full.")
             if fault is Fault.RESET:
                 return _reset(request)
             if fault is Fault.HANG:

@@ -42,7 +42,8 @@ async def assert_fallback(world: World, *, stream: bool = False) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
-    "fault", [Fault.RESET, Fault.DIE_AFTER_MEETING, Fault.HTTP_500, Fault.ABORTED]
+    "fault",
+    [Fault.RESET, Fault.DIE_AFTER_MEETING, Fault.HTTP_500, Fault.HTTP_503, Fault.ABORTED],
 )
 async def test_a_failing_remote_prefill_is_a_fallback(
     world: World, fault: Fault, stream: bool
@@ -137,6 +138,15 @@ async def test_an_engine_error_on_the_local_path_is_not_retried(world: World) ->
     assert response.headers["x-prfaas-reason"] == "local_failed"
     assert "the engine is broken" in answer["error"]["message"]
     await assert_no_legs_left(world)
+
+
+async def test_a_full_queue_on_the_local_path_is_503_and_no_quarantine(world: World) -> None:
+    world.decode_b.faults = [Fault.HTTP_503]
+    response, answer = await world.complete(words(5))
+    assert response.status == 503
+    assert response.headers["Retry-After"] == "1"
+    assert answer["error"]["code"] == "overloaded"
+    assert (await world.node("b-decode-0"))["quarantined_s"] == 0
 
 
 async def test_an_offload_whose_fallback_fails_too_is_502(world: World) -> None:
