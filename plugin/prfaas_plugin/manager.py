@@ -63,6 +63,8 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
                 f"{server_args.device}"
             )
         self.settings = read_settings()
+        #: A peer per scheduler process: ranks of one node must not take each other's place.
+        self.node_id = f"{self.settings.node}/{args.engine_rank}"
         self.layout = layout_of(args)
         self._memory = Memory(self.layout, pointers_of(args))
         self._groups = [state_group(i, kind) for i, kind in enumerate(args.state_types)]
@@ -122,7 +124,7 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
         self.sends = SendNode(
             layout=self.layout,
             memory=self._memory,
-            node_id=self.settings.node,
+            node_id=self.node_id,
             host=self.local_ip,
             config=self._transport_config(),
             on_event=self._on_send_event,
@@ -205,7 +207,7 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
         self.receives = ReceiveNode(
             layout=self.layout,
             memory=self._memory,
-            node_id=self.settings.node,
+            node_id=self.node_id,
             source_host=self.local_ip,
             config=self._transport_config(),
             on_event=self._on_receive_event,

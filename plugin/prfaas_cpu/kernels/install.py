@@ -11,6 +11,7 @@ from prfaas_cpu.kernels import (
     gated_norm,
     mamba2,
     shared_expert,
+    sliding_window,
 )
 
 _log = logging.getLogger(__name__)
@@ -19,6 +20,7 @@ _GDN_BACKEND = "sglang.srt.layers.attention.linear.gdn_backend"
 _GDN_KERNEL = "sglang.srt.layers.attention.linear.kernels.gdn_triton"
 _MAMBA_MIXER = "sglang.srt.layers.attention.mamba.mamba"
 _OPS = "sglang.kernels.ops"
+_TORCH_NATIVE = "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend"
 
 REPLACEMENTS: dict[str, Callable[..., Any]] = {
     f"{_GDN_BACKEND}.causal_conv1d_fn": causal_conv1d.convolve_prefill,
@@ -35,6 +37,12 @@ REPLACEMENTS: dict[str, Callable[..., Any]] = {
     ),
 }
 """What SGLang finds by name on a CPU, and what stands there instead."""
+
+WRAPPED = (
+    f"{_TORCH_NATIVE}._run_sdpa_forward_extend",
+    f"{_TORCH_NATIVE}._run_sdpa_forward_decode",
+)
+"""Attention that looks into the wrong pool for a sliding-window layer."""
 
 UNBOUND: dict[str, Callable[..., Any]] = {
     "causal_conv1d_fn": causal_conv1d.convolve_prefill,
@@ -64,4 +72,6 @@ def install() -> None:
             setattr(mixer, name, kernel)
     for target, kernel in REPLACEMENTS.items():
         HookRegistry.register(target, kernel, HookType.REPLACE)
+    for target in WRAPPED:
+        HookRegistry.register(target, sliding_window.attend, HookType.AROUND)
     _log.info("CPU kit: %d kernels replaced by torch ones", len(REPLACEMENTS) + len(UNBOUND))

@@ -40,7 +40,9 @@ _RECIPES: dict[str, tuple[str, float, dict[str, Any]]] = {
             "linear_key_head_dim": 16,
             "linear_value_head_dim": 16,
             "linear_conv_kernel_dim": 4,
-            "full_attention_interval": 4,  # SGLang reads this, transformers `layer_types`
+            # transformers reads the first, SGLang the second
+            "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 2,
+            "full_attention_interval": 4,
         },
     ),
     "falcon-h1-tiny": (

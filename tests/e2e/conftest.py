@@ -1,0 +1,18 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prfaas_cpu.models import default_models_dir
+from sglang_engines import ForkServerProcess
+
+
+@pytest.fixture(scope="session")
+def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServerProcess]:
+    server = ForkServerProcess(tmp_path_factory.mktemp("engines"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def models_dir() -> Path:
+    return default_models_dir()
