@@ -69,10 +69,16 @@ class ModelTokenizer:
             case TokenPrompt():
                 tokens = prompt.tokens
             case TextPrompt():
-                tokens = self.tokenizer.encode(prompt.text).ids
+                tokens = self._token_ids(prompt.text, add_special_tokens=True)
             case ChatPrompt():
-                tokens = self.tokenizer.encode(self._render(prompt), add_special_tokens=False).ids
+                tokens = self._token_ids(self._render(prompt), add_special_tokens=False)
         return HashedPrompt.of(tokens, namespace=namespace)
+
+    def _token_ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        # The batch call leaves out the offsets, which take half of the time, and the GIL.
+        fast = self.tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = fast[0].ids
+        return ids
 
     def _render(self, prompt: ChatPrompt) -> str:
         if self.template is None:

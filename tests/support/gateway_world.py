@@ -79,8 +79,9 @@ class World:
         self.url = await self._stack.enter_async_context(serving(config))
         self.http = await self._stack.enter_async_context(aiohttp.ClientSession(self.url))
         if wait:
+            expected = {*self.engines, "b-gateway-0"}
             await self.until_fleet(
-                lambda fleet: {node["name"] for node in fleet["nodes"]} >= set(self.engines)
+                lambda fleet: {node["name"] for node in fleet["nodes"]} >= expected
             )
 
     async def fleet(self) -> dict[str, Any]:
