@@ -6,6 +6,7 @@ import json
 import socket
 from typing import Any
 
+from prfaas.errors import StateError
 from prfaas.keys import nodes_prefix
 from prfaas.records import NodeRecord
 
@@ -36,7 +37,8 @@ def request(
             connected.settimeout(_TIMEOUT_S)
             connected.connect(address)
             return _exchange(_SocketConnection(connected, address[0]), path, body)
-    except (OSError, http.client.HTTPException, ValueError):
+    except (OSError, http.client.HTTPException, ValueError, StateError):
+        # A missing namespace is one more way of not answering.
         return None
 
 
