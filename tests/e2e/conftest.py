@@ -1,9 +1,11 @@
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prfaas_cpu.models import default_models_dir
 from sglang_engines import ForkServerProcess
+
+from prfaas_cpu.models import default_models_dir
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +18,8 @@ def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer
 @pytest.fixture(scope="session")
 def models_dir() -> Path:
     return default_models_dir()
+
+
+@pytest.fixture(scope="session")
+def deployment_name() -> str:
+    return f"e{os.getpid()}"

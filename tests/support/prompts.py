@@ -1,4 +1,4 @@
-"""Prompts whose lengths cover the edges: page, chunk, window, checkpoint, and thousands of tokens."""
+"""Prompts whose lengths cover the edges: page, chunk, window, checkpoint, thousands of tokens."""
 
 import random
 

@@ -66,29 +66,12 @@ class Engine:
         raise AssertionError(f"engine did not start:\n{self.log.read_text()[-3000:]}")
 
 
-class ForkServerProcess:
-    """The CPU kit's fork server, for the length of a test session."""
+class EngineStarter:
+    """Starts engines on loopback through a fork server that runs already."""
 
-    def __init__(self, directory: Path) -> None:
-        self.socket_path = directory / "forkserver.sock"
+    def __init__(self, socket_path: Path, directory: Path) -> None:
+        self.socket_path = socket_path
         self._directory = directory
-        self._log = (directory / "forkserver.log").open("wb")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "prfaas_cpu.forkserver", "--socket", str(self.socket_path)],
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-        )
-        assert self._process.stdout is not None
-        if self._process.stdout.readline() != b"ready\n":
-            raise AssertionError((directory / "forkserver.log").read_text()[-3000:])
-
-    def close(self) -> None:
-        """End the fork server; engines are ended by those who started them."""
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._process.terminate()
-        self._process.wait(10)
-        self._log.close()
 
     def start(
         self,
@@ -156,6 +139,30 @@ class ForkServerProcess:
         finally:
             for engine in engines:
                 engine.kill()
+
+
+class ForkServerProcess(EngineStarter):
+    """The CPU kit's fork server, for the length of a test session."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory / "forkserver.sock", directory)
+        self._log = (directory / "forkserver.log").open("wb")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "prfaas_cpu.forkserver", "--socket", str(self.socket_path)],
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != b"ready\n":
+            raise AssertionError((directory / "forkserver.log").read_text()[-3000:])
+
+    def close(self) -> None:
+        """End the fork server; engines are ended by those who started them."""
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._process.terminate()
+        self._process.wait(10)
+        self._log.close()
 
 
 def post(url: str, body: dict[str, Any], timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:

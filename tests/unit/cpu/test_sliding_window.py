@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+
 from prfaas_cpu.kernels.sliding_window import attend
 
 MAPPING = torch.tensor([0, 5, 3, 1, 4, 2])
