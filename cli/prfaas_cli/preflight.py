@@ -31,7 +31,7 @@ class Machine:
     user_id: Callable[[], int] = os.geteuid
     find_program: Callable[[str], str | None] = lambda name: find_program(name)
     sglang_problem: Callable[[], str | None] = sglang_problem
-    model_problem: Callable[[str], str | None] = model_problem
+    model_problem: Callable[[str], str | None] = lambda path: find_model_problem(path)
     port_problem: Callable[[str, int], str | None] = port_problem
     available_memory_bytes: Callable[[], int] = lambda: available_memory_bytes()
 
@@ -59,6 +59,20 @@ def check_machine(
 def find_program(name: str) -> str | None:
     """Return the path of a program: on the search path, or beside this Python."""
     return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
+
+
+def find_model_problem(model_path: str) -> str | None:
+    """Check a model directory; a tiny model must also be what today's recipe makes."""
+    from prfaas_cpu.models import TINY_MODELS, default_models_dir
+    from prfaas_cpu.models.store import is_complete
+
+    path = Path(model_path)
+    if path.parent != default_models_dir() or path.name not in TINY_MODELS:
+        return model_problem(model_path)
+    if is_complete(path):
+        return None
+    state = "is damaged or outdated" if path.exists() else "is not made yet"
+    return f"tiny model {path.name} {state}; run {sys.executable} -m prfaas_cpu.models make"
 
 
 def available_memory_bytes() -> int:

@@ -6,7 +6,7 @@ from test_deploy_plan import OPTIONS
 
 from prfaas_cli.failures import ProblemsError
 from prfaas_cli.place import Place
-from prfaas_cli.preflight import Machine, check_machine
+from prfaas_cli.preflight import Machine, check_machine, find_model_problem
 
 PLACE = Place(Path("/state"), "dev")
 GOOD = Machine(
@@ -70,6 +70,27 @@ def test_our_own_gateway_may_hold_the_port() -> None:
 def test_little_memory_is_a_warning() -> None:
     machine = replace(GOOD, available_memory_bytes=lambda: 2 << 30)
     assert "2.0 GiB" in check_machine(PLACE, OPTIONS, machine=machine)[0]
+
+
+def test_a_tiny_model_must_be_made_by_todays_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prfaas_cpu.models.default_models_dir", lambda: tmp_path)
+    model = tmp_path / "qwen3-tiny"
+    assert "is not made yet" in str(find_model_problem(str(model)))
+    model.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (model / name).write_text("{}")
+    problem = str(find_model_problem(str(model)))
+    assert "outdated" in problem
+    assert "prfaas_cpu.models make" in problem
+
+
+def test_any_other_directory_is_taken_as_it_is(tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / name).write_text("{}")
+    assert find_model_problem(str(tmp_path)) is None
+    assert "does not exist" in str(find_model_problem(str(tmp_path / "qwen3-tiny")))
 
 
 def test_nothing_is_made(tmp_path: Path) -> None:
