@@ -145,7 +145,9 @@ class BringUp:
             for node in observed.engine_nodes
             if _phase(self.place, node) != "serving"
         ]
-        return "waiting for " + ", ".join(waiting) + (f" ({'; '.join(phases)})" if phases else "")
+        more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+        detail = f" ({'; '.join(phases)})" if phases else ""
+        return f"waiting for: {waiting[0]}{more}{detail}"
 
     def _log_of(self, name: str) -> str:
         """Show the end of a log on stderr and return where it is."""

@@ -30,7 +30,7 @@ from prfaas_agent.state_file import write_json
 
 logger = logging.getLogger(__name__)
 
-FORK_SERVER_WAIT_S = 90.0
+FORK_SERVER_WAIT_S = 180.0
 _LAUNCH_RETRY_S = 0.5
 _HEALTH_RETRY_S = 0.5
 _PROGRESS_EVERY_S = 5.0
