@@ -107,7 +107,7 @@ def _cpu_arguments(facts: ModelFacts) -> list[str]:
     context_tokens = min(CPU_CONTEXT_TOKENS, facts.context_tokens or CPU_CONTEXT_TOKENS)
     arguments = ["--device", "cpu", "--attention-backend", "torch_native"]
     arguments += ["--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled"]
-    arguments += ["--disable-overlap-schedule", "--skip-server-warmup"]
+    arguments += ["--disable-overlap-schedule", "--skip-server-warmup", "--sleep-on-idle"]
     arguments += ["--dtype", "float32", "--mem-fraction-static", "0.05"]
     arguments += ["--max-total-tokens", "16384", "--max-running-requests", "8"]
     arguments += ["--context-length", str(context_tokens)]

@@ -8,13 +8,15 @@ import os
 
 
 def register() -> None:
-    """Install the kernel replacements; SGLang calls this in every process that it starts.
+    """Install what CPU workers need; SGLang calls this in every process that it starts.
 
-    Does nothing unless this is a CPU worker whose `sgl_kernel` is our stand-in.
+    Does nothing elsewhere, and replaces kernels only where `sgl_kernel` is our stand-in.
     """
     if os.environ.get("SGLANG_USE_CPU_ENGINE") != "1":
         return
+    from prfaas_cpu import idle
     from prfaas_cpu.kernels import install
 
+    idle.install()
     if install.standin_loaded():
         install.install()
