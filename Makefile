@@ -1,0 +1,38 @@
+# Targets a person or CI calls; each says what it does in `make help`.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV ?= $(CURDIR)/.venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
+PACKAGES := core plugin gateway netem cli
+export VENV
+
+.PHONY: help setup demo check test unit e2e clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install all that is needed; quick when nothing is missing
+	@cli/setup/setup.sh
+
+demo: setup ## deploy two emulated regions on this machine and send a short and a long prompt
+	@cli/setup/demo.sh
+
+check: ## lint, format, types, import arrows
+	$(BIN)/ruff check --no-cache .
+	$(BIN)/ruff format --no-cache --check .
+	$(BIN)/mypy $(PACKAGES)
+	$(BIN)/lint-imports --no-cache
+
+test: setup check ## everything CI runs: check, then all tests in one process
+	$(PYTEST) tests
+
+unit: ## tests without engines: unit, vectors, property
+	$(PYTEST) tests/unit tests/property
+
+e2e: ## tests with real SGLang engines
+	$(PYTEST) -m e2e tests
+
+clean: ## remove caches; .venv stays (remove it by hand to start over)
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	find $(PACKAGES) tests -name __pycache__ -type d -prune -exec rm -rf {} +

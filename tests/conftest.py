@@ -1,0 +1,50 @@
+"""A skip or an expected failure that nobody listed fails the session: it would hide a lost test."""
+
+import os
+
+import pytest
+
+#: Reasons a test may be skipped for, and when; nothing else is tolerated.
+TOLERATED_REASONS = {"needs root": os.geteuid() != 0}
+
+_unexpected: list[str] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.geteuid() == 0:
+        return
+    for item in items:
+        if item.get_closest_marker("root") is not None:
+            item.add_marker(pytest.mark.skip(reason="needs root"))
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.skipped:
+        _judge(report.nodeid, report.longrepr)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped or hasattr(report, "wasxfail"):
+        _judge(report.nodeid, getattr(report, "wasxfail", None) or report.longrepr)
+
+
+def _judge(node_id: str, reason: object) -> None:
+    text = str(reason[2] if isinstance(reason, tuple) else reason)
+    if not TOLERATED_REASONS.get(text.removeprefix("Skipped: "), False):
+        _unexpected.append(f"{node_id}: {text}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _unexpected and session.exitstatus in (
+        pytest.ExitCode.OK,
+        pytest.ExitCode.NO_TESTS_COLLECTED,
+    ):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _unexpected:
+        terminalreporter.section("unexpected skips", red=True)
+        for line in _unexpected:
+            terminalreporter.line(line)
