@@ -61,7 +61,7 @@ async def _with_errors(request: web.Request, handler: Handler) -> web.StreamResp
     except GatewayError as error:
         return error_response(error)
     except web.HTTPException as error:
-        return http_error_response(error)
+        return http_error_response(request, error)
     except ConnectionResetError:
         raise
     except Exception:  # the request's outermost frame: answer in our form, keep the trace

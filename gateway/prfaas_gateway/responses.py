@@ -46,10 +46,11 @@ def error_response(error: GatewayError) -> web.Response:
     return response
 
 
-def http_error_response(error: web.HTTPException) -> web.Response:
+def http_error_response(request: web.Request, error: web.HTTPException) -> web.Response:
     """Return the OpenAI form of an error that aiohttp raised, such as an unknown path."""
     code = error.reason.lower().replace(" ", "_")
-    body = error_body(f"{error.status}: {error.reason}", "invalid_request_error", code)
+    message = f"{request.method} {request.path}: {error.reason.lower()}"
+    body = error_body(message, "invalid_request_error", code)
     response = web.Response(status=error.status, body=body, content_type="application/json")
     if "Allow" in error.headers:
         response.headers["Allow"] = error.headers["Allow"]

@@ -134,14 +134,12 @@ class Deployment:
 
     def engine_pid(self, node: str) -> int:
         """Return the process group of a node's engine."""
-        return int(json.loads((self.directory / f"{node}.engine.json").read_text())["pid"])
+        text = (self.directory / f"{node}.engine.json").read_text()
+        return int(json.loads(text)["process"]["pid"])
 
     def process_pid(self, name: str) -> int:
         """Return the pid of a process that the supervisor runs."""
-        for process in json.loads(self.ctl("status", "--json").stdout)["processes"]:
-            if process["name"] == name:
-                return int(process["pid"])
-        raise AssertionError(f"no process {name}")
+        return int(json.loads(self.ctl("status", "--json").stdout)["processes"][name]["pid"])
 
     def kill_engine(self, node: str) -> int:
         """kill -9 a node's whole engine and return the pid it had."""
