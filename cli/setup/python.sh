@@ -117,7 +117,7 @@ pip_progress() {
 }
 
 explain_pip() {
-  if grep -q 'No matching distribution found for torch' "$1"; then
+  if grep -q '^ERROR.*torch==' "$1"; then
     give_up "pip finds no CPU build of torch" "Add PyTorch's CPU wheel index (PIP_EXTRA_INDEX_URL) or a directory with the wheel (PIP_FIND_LINKS) and run make setup again."
   fi
   give_up "$(grep -m 1 '^ERROR' "$1" || tail -n 1 "$1")" "See $1; make setup goes on from here."
