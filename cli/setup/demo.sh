@@ -6,9 +6,12 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 prfaasctl=${VENV:-$root/.venv}/bin/prfaasctl
 
 say() {
-  printf '\n$ prfaasctl'
-  printf ' %q' "$@"
-  printf '\n'
+  local word shown=''
+  for word in "$@"; do
+    [[ $word == *' '* ]] && word=${word@Q}
+    shown+=" $word"
+  done
+  printf '\n$ prfaasctl%s\n' "$shown"
   "$prfaasctl" "$@"
 }
 
