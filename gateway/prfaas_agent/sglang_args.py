@@ -18,6 +18,9 @@ CPU_CONTEXT_TOKENS = 4096
 #: The rendezvous port is chosen at random by SGLang; engines that share a namespace, and forks that
 #: share a random state, would meet on it.
 NCCL_PORT_OFFSET = -5000
+#: At page size 1 a decode allocates a prompt's whole length from the sliding-window pool, but sizes
+#: that pool by this interval; at SGLang's 128, prompts of some 2,000 tokens would wait for ever.
+SWA_EVICTION_INTERVAL_TOKENS = "1024"
 
 
 def plain_arguments(
@@ -73,6 +76,7 @@ def cpu_environment(*, host: str, interface: str) -> dict[str, str]:
         "TRANSFORMERS_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "SGLANG_MAMBA_CONV_DTYPE": "float32",
+        "SGLANG_SWA_EVICTION_INTERVAL": SWA_EVICTION_INTERVAL_TOKENS,
         "SGLANG_HOST_IP": host,
         "GLOO_SOCKET_IFNAME": interface,
     }
