@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import read, until
+from waiting import read, until
 
 from prfaas_agent.process import is_alive
 from prfaas_cli.place import Place

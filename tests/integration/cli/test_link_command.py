@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from conftest import read, until
+from waiting import read, until
 
 from prfaas_cli.bring_up import BringUp
 from prfaas_cli.options import DeployOptions

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import read, until
+from waiting import read, until
 
 from prfaas_agent.process import ProcessId, identify, is_alive
 from prfaas_cli.place import MARKER, Place

@@ -1,13 +1,9 @@
 import asyncio
-import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-
 from etcd_server import EtcdServer
 from gateway_world import World
 from tiny_tokenizer import make_tokenizer

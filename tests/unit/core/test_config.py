@@ -56,9 +56,7 @@ def test_a_gateway_round_trips() -> None:
         ('name = "a-prefill-0"', "name = ", "not valid TOML"),
     ],
 )
-def test_a_bad_value_names_file_key_and_what_is_allowed(
-    old: str, new: str, says: str
-) -> None:
+def test_a_bad_value_names_file_key_and_what_is_allowed(old: str, new: str, says: str) -> None:
     assert old in PREFILL
     with pytest.raises(ConfigError) as caught:
         parse_node_config(PREFILL.replace(old, new), source="node.toml")

@@ -1,11 +1,7 @@
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-
 from tiny_tokenizer import make_tokenizer, words
 
 from prfaas.blocks import HashedPrompt

@@ -28,7 +28,5 @@ def test_bad_settings_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, text:
 
 def test_another_sglang_is_refused_with_the_supported_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(version, "version", lambda _name: "0.5.22")
-    with pytest.raises(
-        PrfaasError, match=r"0\.5\.22 is not supported; install sglang==0\.5\.23"
-    ):
+    with pytest.raises(PrfaasError, match=r"0\.5\.22 is not supported; install sglang==0\.5\.23"):
         version.check_sglang_version()
