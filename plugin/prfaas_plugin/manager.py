@@ -112,6 +112,11 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
             groups[AUX] = np.array([aux], dtype=np.int64)
         return groups
 
+    def record_failure(self, bootstrap_room: int, failure_reason: str) -> None:
+        """Keep the first reason of a room: what follows from it would hide the cause."""
+        with self.failure_lock:
+            self.failure_records.setdefault(bootstrap_room, failure_reason)
+
     def _fail_room(self, room: int, reason: str) -> None:
         if room in self.request_status:
             self.record_failure(room, reason)
@@ -157,6 +162,7 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
             self.forget_sent(room)
             self.request_status.pop(room, None)
             self.req_to_decode_prefix_len.pop(room, None)
+            self.failure_records.pop(room, None)
 
     def forget_sent(self, room: int) -> None:
         """Drop the memory of a room that the scheduler has concluded."""
