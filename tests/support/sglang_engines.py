@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from prfaas_agent.model_facts import read_model_facts
+from prfaas_agent.process import identify, session_members
 from prfaas_agent.sglang_args import cpu_environment, plain_arguments
+from prfaas_agent.shared_memory import remove_shared_files, shared_files
 from prfaas_cpu.forkserver import spawn
 
 START_TIMEOUT_S = 120.0
@@ -46,9 +48,12 @@ class Engine:
         return f"http://127.0.0.1:{self.port}"
 
     def kill(self) -> None:
-        """End the engine's whole process group at once."""
+        """End the engine's whole process group at once, and remove what SGLang then leaves."""
+        process = identify(self.pid)
+        shared = shared_files(session_members(process)) if process else set()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
+        remove_shared_files(shared)
 
     def wait_healthy(self) -> None:
         """Return once it serves; fail with the end of its log if it dies or takes too long."""
