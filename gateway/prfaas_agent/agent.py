@@ -137,7 +137,8 @@ class Agent:
             outcome = await self._serve(engine)
         else:
             self._report(outcome.name.lower(), engine, detail=f"see {self._files.log}")
-        await asyncio.to_thread(engines.end, engine, self._files)
+        grace_s = engines.BROKEN_GRACE_S if outcome is _Outcome.ENDED else engines.STOP_GRACE_S
+        await asyncio.to_thread(engines.end, engine, self._files, grace_s=grace_s)
         return outcome
 
     async def _adopt(self) -> Engine | None:
@@ -202,25 +203,34 @@ class Agent:
             await asyncio.sleep(_HEALTH_RETRY_S)
 
     async def _serve(self, engine: Engine) -> _Outcome:
-        """Be registered until the engine ends or the agent shall stop."""
-        record = engine.record or await self._make_record(engine)
+        """Be registered until the engine or a worker of it ends, or the agent shall stop.
+
+        SGLang's main process lives on for seconds after a worker of it was killed.
+        """
+        if engine.record is None:
+            engine = await self._with_record(engine)
+        record = engine.record
+        assert record is not None
         async with self._register(record):
             self._report("serving", engine)
             logger.info("serving as %s, session %s", record.name, record.session)
-            await first_of(processes.wait_exit(engine.process), self._stopping.wait())
+            parts = (engine.process, *engine.workers)
+            await first_of(*map(processes.wait_exit, parts), self._stopping.wait())
         if self._stopping.is_set():
             return _Outcome.STOPPED
         logger.error("the engine ended; deregistered; see %s", self._files.log)
         self._report("ended", detail=f"the engine ended; see {self._files.log}")
         return _Outcome.ENDED
 
-    async def _make_record(self, engine: Engine) -> NodeRecord:
+    async def _with_record(self, engine: Engine) -> Engine:
         """Ask the engine what it is, and keep the answer for the agent that may adopt it."""
         info = await self._http.server_info()
         record = node_record(self._config, engine, self._facts, info)
         shared = tuple(sorted(shared_files(processes.session_members(engine.process))))
-        engines.write(self._files, replace(engine, record=record, shared_files=shared))
-        return record
+        workers = engines.find_workers(engine)
+        engine = replace(engine, record=record, shared_files=shared, workers=workers)
+        engines.write(self._files, engine)
+        return engine
 
     async def _sleep(self, seconds: float) -> None:
         try:

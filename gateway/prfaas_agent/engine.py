@@ -18,6 +18,10 @@ from prfaas_agent.shared_memory import remove_shared_files, shared_files
 from prfaas_agent.state_file import read_json, write_json
 
 STOP_GRACE_S = 10.0
+#: How long an engine that lost a worker may take: SGLang would wait for requests it cannot finish.
+BROKEN_GRACE_S = 1.0
+#: SGLang names its schedulers and detokenizers so; no other child of it has such a name.
+_WORKER_NAME = "sglang::"
 
 #: Start SGLang with arguments, environment, log file and working directory; return the process id.
 #: Raises PrfaasError when it cannot.
@@ -29,7 +33,7 @@ class Engine:
     """A started engine. `session` is new for every start; `started_at_s` is wall-clock time.
 
     `record` is what it was registered as, None while it never was healthy; `shared_files` is what
-    it must not leave behind.
+    it must not leave behind; `workers` are the processes without which it cannot serve.
     """
 
     process: ProcessId
@@ -38,6 +42,7 @@ class Engine:
     started_at_s: float
     record: NodeRecord | None = None
     shared_files: tuple[str, ...] = ()
+    workers: tuple[ProcessId, ...] = ()
 
 
 class EngineFiles:
@@ -91,16 +96,26 @@ def find_running(files: EngineFiles) -> Engine | None:
             started_at_s=float(raw["started_at_s"]),
             record=NodeRecord(**raw["record"]) if raw.get("record") else None,
             shared_files=tuple(raw.get("shared_files", ())),
+            workers=tuple(ProcessId(**item) for item in raw.get("workers", ())),
         )
     except (KeyError, TypeError, ValueError):
         return None
     return engine if processes.is_alive(engine.process) else None
 
 
-def end(engine: Engine, files: EngineFiles) -> None:
-    """Stop an engine with all its processes and forget it. Blocks for up to about 12 seconds."""
+def find_workers(engine: Engine) -> tuple[ProcessId, ...]:
+    """Return the live schedulers and detokenizers of an engine."""
+    return tuple(
+        process
+        for process in processes.session_members(engine.process)
+        if process != engine.process and processes.command_name(process).startswith(_WORKER_NAME)
+    )
+
+
+def end(engine: Engine, files: EngineFiles, *, grace_s: float = STOP_GRACE_S) -> None:
+    """Stop an engine with all its processes and forget it. Blocks for `grace_s` and 2 seconds."""
     shared = shared_files(processes.session_members(engine.process))
-    left = processes.end_session(engine.process, grace_s=STOP_GRACE_S)
+    left = processes.end_session(engine.process, grace_s=grace_s)
     remove_shared_files(shared.union((read_json(files.record) or {}).get("shared_files", ())))
     files.record.unlink(missing_ok=True)
     if left:

@@ -77,6 +77,14 @@ def send_signal(process: ProcessId, number: int) -> bool:
         return False
 
 
+def command_name(process: ProcessId) -> str:
+    """Return the name that the kernel shows for a process, at most 15 bytes; empty when gone."""
+    try:
+        return (_PROC / str(process.pid) / "comm").read_text(errors="replace").rstrip("\n")
+    except OSError:
+        return ""
+
+
 async def wait_exit(process: ProcessId) -> None:
     """Return when the process has ended (a zombie has)."""
     with _pidfd(process) as descriptor:

@@ -124,6 +124,21 @@ async def test_a_dead_engine_is_deregistered_and_comes_back_as_a_new_session(
         assert second.session != first.session
 
 
+async def test_a_dead_worker_ends_its_engine_at_once(
+    config: NodeConfig, files: EngineFiles
+) -> None:
+    registry = Registry()
+    async with agent_of(config, registry):
+        first = await registry.until_registered(1)
+        old = running(files)
+        (worker,) = old.workers
+        os.kill(worker.pid, signal.SIGKILL)
+        await until(lambda: not registry.now, limit_s=1.0)
+        second = await registry.until_registered(2)
+        assert second.session != first.session
+        assert not is_alive(old.process)
+
+
 async def test_an_agent_that_died_leaves_its_engine_to_the_next(
     config: NodeConfig, files: EngineFiles
 ) -> None:
