@@ -15,6 +15,7 @@ from prfaas_gateway.errors import GatewayError, RequestError, ServiceError
 from prfaas_gateway.gateway import GATEWAY, TRACE, Gateway
 from prfaas_gateway.inference import Api, InferenceRequest, parse_inference
 from prfaas_gateway.leg import Answer, StreamBroken
+from prfaas_gateway.limits import check_vocabulary
 from prfaas_gateway.responses import CLIENT_GONE_STATUS, error_event, error_response
 from prfaas_gateway.tokenizer import ModelTokenizer
 
@@ -95,6 +96,7 @@ async def _prepare(request: web.Request, gateway: Gateway, trace: Trace, deadlin
     node = gateway.fleet.find_model(parsed.model)
     tokenizer = await _tokenizer_of(node, gateway)
     namespace = f"{node.model_id}\0{parsed.salt}"
+    check_vocabulary(parsed.named_tokens, tokenizer.vocabulary)
     prompt = await tokenizer.encode(parsed.prompt, namespace=namespace)
     trace.prompt_tokens = prompt.num_tokens
     job = Job(parsed, node.model_id, prompt, deadline_s, trace)

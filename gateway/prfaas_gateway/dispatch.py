@@ -11,7 +11,7 @@ from prfaas.records import NodeRecord
 from prfaas.routing import Decision, Refusal, RouteRequest, decide, decide_retry
 from prfaas_gateway.errors import ServiceError
 from prfaas_gateway.fleet import Fleet
-from prfaas_gateway.inference import InferenceRequest
+from prfaas_gateway.inference import Api, InferenceRequest
 from prfaas_gateway.leg import Answer, FailureKind, Leg, LegFailure, LegRunner, build_legs
 from prfaas_gateway.leg_tasks import LegTasks
 from prfaas_gateway.metrics import Metrics
@@ -154,9 +154,12 @@ class Dispatcher:
 
     def _start(self, job: Job, decision: Decision) -> _Attempt:
         room = secrets.randbelow(_MAX_ROOM) + 1
+        named = (
+            {} if job.request.model or job.request.api is Api.GENERATE else {"model": job.model_id}
+        )
         legs = build_legs(
             job.request.body,
-            job.request.decode_body,
+            job.request.decode_body | named,
             path=job.request.api,
             prefill=decision.prefill,
             decode=decision.decode,

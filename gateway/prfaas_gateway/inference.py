@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from prfaas_gateway.errors import RequestError
+from prfaas_gateway.limits import check_limits, named_tokens
 
 JsonObject = dict[str, Any]
 
@@ -50,6 +51,7 @@ class InferenceRequest:
     """One prompt for one answer.
 
     `body` is what both legs share, as JSON text; `decode_body` what only the decode leg gets.
+    `named_tokens` are the token ids beside the prompt, such as those with a bias.
     `salt` separates prefix caches that the client wants apart. `max_output_tokens` is None where
     only the context limits the output.
     """
@@ -60,6 +62,7 @@ class InferenceRequest:
     prompt: Prompt
     max_output_tokens: int | None
     salt: str
+    named_tokens: tuple[int, ...]
     body: bytes
     decode_body: JsonObject
 
@@ -86,12 +89,15 @@ def parse_inference(api: Api, raw: bytes) -> InferenceRequest:
         if body.get(name) is not None:
             raise RequestError(f"{name} is set by the gateway", param=name)
     _check_single_answer(api, body)
+    check_limits(body)
     stream = _typed(body, "stream", bool, default=False)
     decode_body: JsonObject = {"stream": stream}
     if body.get("stream_options") is not None:
         decode_body["stream_options"] = _typed(body, "stream_options", dict, default={})
     prompt = _parse_prompt(api, body)
-    shared = {key: value for key, value in body.items() if key not in _PER_LEG + _SET_BY_GATEWAY}
+    left_out = _PER_LEG + _SET_BY_GATEWAY
+    # To OpenAI's clients null means the default; SGLang refuses it for some fields.
+    shared = {k: v for k, v in body.items() if k not in left_out and v is not None}
     return InferenceRequest(
         api=api,
         model=_typed(body, "model", str, default=""),
@@ -99,6 +105,7 @@ def parse_inference(api: Api, raw: bytes) -> InferenceRequest:
         prompt=prompt,
         max_output_tokens=_parse_max_tokens(api, body),
         salt=f"{_salt(body, 'cache_salt')}\0{_salt(body, 'extra_key')}",
+        named_tokens=named_tokens(body),
         body=json.dumps(shared, separators=(",", ":")).encode(),
         decode_body=decode_body,
     )

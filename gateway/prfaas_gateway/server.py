@@ -7,7 +7,7 @@ import socket
 import time
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import aiohttp
 from aiohttp import web
@@ -28,6 +28,7 @@ from prfaas_gateway.tokenizer import TokenizerShelf
 logger = logging.getLogger(__name__)
 
 SHUTDOWN_S = 10.0
+FIRST_VIEW_S = 2.0
 """How long running requests may go on after SIGTERM."""
 
 _ENGINE_KEEPALIVE_S = 2.0
@@ -94,9 +95,20 @@ async def _running(
             _own_record(config, url), ttl_s=config.etcd.lease_ttl_s
         ),
         _gateway(config, section, etcd, view) as gateway,
+        _first_view(view),
         _site(build_app(gateway), listener),
     ):
         yield
+
+
+@asynccontextmanager
+async def _first_view(view: MembershipView) -> AsyncIterator[None]:
+    """Wait a little for the nodes: until then every request would be refused for want of them."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FIRST_VIEW_S):
+            while not view.status.synced:  # noqa: ASYNC110 - once, at start
+                await asyncio.sleep(0.02)
+    yield
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from prfaas.blocks import HashedPrompt
 from prfaas.errors import ConfigError
 from prfaas_gateway.errors import RequestError
 from prfaas_gateway.inference import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from prfaas_gateway.limits import check_vocabulary
 
 _LONG_PROMPT_BYTES = 4096
 """Longer prompts are tokenized in a thread: the event loop must not wait for them."""
@@ -29,6 +30,7 @@ class ModelTokenizer:
     tokenizer: Any
     template: jinja2.Template | None
     special_tokens: Mapping[str, str]
+    vocabulary: int
 
     @classmethod
     def load(cls, model_path: str) -> "ModelTokenizer":
@@ -47,7 +49,8 @@ class ModelTokenizer:
             template = _load_template(folder, config)
         except Exception as error:  # the tokenizers library raises bare Exceptions
             raise ConfigError(f"gateway.model_path: {folder}: {error}") from None
-        return cls(tokenizer, template, _special_tokens(config))
+        vocabulary = _vocabulary(folder / "config.json") or tokenizer.get_vocab_size()
+        return cls(tokenizer, template, _special_tokens(config), vocabulary)
 
     async def encode(self, prompt: Prompt, *, namespace: str) -> HashedPrompt:
         """Return the prompt's tokens, hashed; long prompts do not block the event loop.
@@ -63,11 +66,13 @@ class ModelTokenizer:
         """Return the prompt's tokens, hashed.
 
         Raises:
-            RequestError: the chat template refuses the messages, or there is no template.
+            RequestError: the chat template refuses the messages, or there is no template, or a
+                token id is not in the vocabulary.
         """
         match prompt:
             case TokenPrompt():
                 tokens = prompt.tokens
+                check_vocabulary(tokens, self.vocabulary)
             case TextPrompt():
                 tokens = self._token_ids(prompt.text, add_special_tokens=True)
             case ChatPrompt():
@@ -109,6 +114,14 @@ def _read_config(file: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ConfigError(f"{file.name}: not a JSON object")
     return config
+
+
+def _vocabulary(file: Path) -> int:
+    """Return the rows of the model's embedding, 0 if its configuration does not say."""
+    config = _read_config(file)
+    nested = config.get("text_config")
+    size = (config | nested if isinstance(nested, dict) else config).get("vocab_size")
+    return size if isinstance(size, int) else 0
 
 
 def _load_template(folder: Path, config: Mapping[str, Any]) -> jinja2.Template | None:
