@@ -99,6 +99,7 @@ class BringUp:
         """
         observed = Observed.of(self.place)
         milestones = _milestones(observed)
+        before = _failures(observed)
         said_s = self.output.elapsed_s
         while left := [item for item in milestones if not item.done_s]:
             for item in left:
@@ -106,7 +107,7 @@ class BringUp:
                     item.done_s = self.output.elapsed_s
                     said_s = item.done_s
                     self._done(item.text)
-            self._check_failures(observed)
+            self._check_failures(observed, before)
             if self.output.elapsed_s > timeout_s:
                 raise StateError(self._too_slow(observed, milestones, timeout_s))
             if self.output.elapsed_s - said_s > _NOTE_EVERY_S:
@@ -118,19 +119,21 @@ class BringUp:
         self.times[text] = round(self.output.elapsed_s, 2)
         self.output.step(text)
 
-    def _check_failures(self, observed: Observed) -> None:
+    def _check_failures(self, observed: Observed, before: dict[str, int]) -> None:
+        """Refuse what ended too often since `before`: the totals of a long life say nothing."""
         supervisor = observed.supervisor()
         if not supervisor["alive"]:
             raise StateError("the supervisor ended" + self._log_of("supervisor"))
-        for name, entry in supervisor["processes"].items():
-            if entry["restarts"] > _FAILURES_ALLOWED:
-                raise StateError(f"{name} keeps ending: {entry['last_exit']}" + self._log_of(name))
-        for node in observed.engine_nodes:
-            state = self.place.agent_state(node)
-            if state.get("engine_starts", 0) > _FAILURES_ALLOWED:
-                raise StateError(
-                    f"the engine of {node} keeps ending" + self._log_of(f"{node}.engine")
-                )
+        for name, count in _failures(observed).items():
+            node = name.removesuffix(".engine")
+            if _phase(self.place, node) == "serving" or (
+                count - before.get(name, 0) <= _FAILURES_ALLOWED
+            ):
+                continue
+            last_exit = supervisor["processes"].get(name, {}).get("last_exit")
+            what = name if name == node else f"the engine of {node}"
+            detail = f": {last_exit}" if last_exit else ""
+            raise StateError(f"{what} keeps ending{detail}" + self._log_of(name))
 
     def _too_slow(self, observed: Observed, milestones: list[Milestone], timeout_s: float) -> str:
         waiting = self._waiting_for(observed, milestones)
@@ -164,6 +167,20 @@ class BringUp:
 def _phase(place: Place, node: str) -> str:
     state: dict[str, Any] = place.agent_state(node)
     return str(state.get("phase", "not up yet"))
+
+
+def _failures(observed: Observed) -> dict[str, int]:
+    """Return how often each process was started again and each engine was started."""
+    entries = observed.supervisor()["processes"]
+    counts = {name: _count(entry.get("restarts")) for name, entry in entries.items()}
+    for node in observed.engine_nodes:
+        state = observed.place.agent_state(node)
+        counts[f"{node}.engine"] = _count(state.get("engine_starts"))
+    return counts
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _milestones(observed: Observed) -> list[Milestone]:
