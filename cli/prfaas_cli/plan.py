@@ -26,6 +26,8 @@ LISTEN_FD = 100
 """The number under which the gateway inherits its listening socket."""
 GATEWAY_HOST = "127.0.0.1"
 _ETCD_QUOTA_BYTES = 256 << 20
+#: Agents deregister dead engines themselves; a killed agent has this long to come back unnoticed.
+_LEASE_TTL_S = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,8 @@ def _node(place: Place, topology: "Topology", role: Role, *, region: str, port: 
 
 
 def _etcd(topology: "Topology") -> EtcdSection:
-    return EtcdSection(endpoints=(f"{topology.address(topology.regions[1])}:{ETCD_PORT}",))
+    endpoint = f"{topology.address(topology.regions[1])}:{ETCD_PORT}"
+    return EtcdSection(endpoints=(endpoint,), lease_ttl_s=_LEASE_TTL_S)
 
 
 def _with_start_timeout(config: NodeConfig, start_timeout_s: float) -> NodeConfig:

@@ -93,7 +93,10 @@ class Agent:
             PrfaasError: the node cannot start on this machine as configured.
         """
         self._files.prepare()
-        self._check()
+        running = engines.find_running(self._files)
+        if running is None or running.record is None:
+            # An engine that served is adopted at once: until then, nobody refreshes its lease.
+            self._check()
         os.environ.update(
             engine_environment(self._config, interface=interface_of(self._config.node.host))
         )
@@ -146,6 +149,7 @@ class Agent:
         if engine is None:
             return None
         if engine.arguments != tuple(self._arguments):
+            self._check()
             logger.warning("the running engine has other arguments; stopping it")
             await asyncio.to_thread(engines.end, engine, self._files)
             return None

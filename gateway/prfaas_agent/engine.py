@@ -126,12 +126,11 @@ def end(engine: Engine, files: EngineFiles, *, grace_s: float = STOP_GRACE_S) ->
 def end_strays(files: EngineFiles) -> int:
     """End engines of this node that no file names: an agent died between start and record."""
     recorded = find_running(files)
+    ours = processes.session_members(recorded.process) if recorded else []
     strays = [
         process
         for process in processes.all_processes()
-        if process.pid != os.getpid()
-        and (recorded is None or process not in processes.session_members(recorded.process))
-        and _works_in(process, files.home)
+        if process.pid != os.getpid() and process not in ours and _works_in(process, files.home)
     ]
     processes.end_processes(strays, grace_s=STOP_GRACE_S)
     return len(strays)

@@ -140,7 +140,7 @@ async def test_a_dead_worker_ends_its_engine_at_once(
 
 
 async def test_an_agent_that_died_leaves_its_engine_to_the_next(
-    config: NodeConfig, files: EngineFiles
+    config: NodeConfig, files: EngineFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = Registry()
     agent = Agent(config, register=registry.register, fork_launch=launch)
@@ -149,6 +149,11 @@ async def test_an_agent_that_died_leaves_its_engine_to_the_next(
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     engine = running(files)
+
+    def heavy(_: object) -> int:
+        raise AssertionError("the machine is searched before the engine is registered")
+
+    monkeypatch.setattr(engines, "end_strays", heavy)
     async with agent_of(config, registry):
         second = await registry.until_registered(2)
         assert second == first

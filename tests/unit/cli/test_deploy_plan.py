@@ -139,3 +139,7 @@ def test_a_model_is_a_tiny_models_name_or_a_directory(tmp_path: Path) -> None:
     assert find_model("qwen3-next-tiny").endswith("/prfaas/models/qwen3-next-tiny")
     assert find_model(str(tmp_path)) == str(tmp_path)
     assert find_model("./some/where") == str(Path("some/where").resolve())
+
+
+def test_a_killed_agent_has_time_to_come_back_before_its_lease_ends() -> None:
+    assert {config.etcd.lease_ttl_s for config in plan().nodes} == {15}
