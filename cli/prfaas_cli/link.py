@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Show and change the emulated WAN link.", no_args_is_help=True)
 
 _BURST_S = 0.5
+#: TCP doubles its window once a round trip; a burst must be long against that to show the link.
+_BURST_ROUND_TRIPS = 40
+_BURST_LIMIT_S = 6.0
 
 
 @app.command("show")
@@ -121,7 +124,8 @@ def _measure(topology: "Topology") -> list[dict[str, Any]]:
     measured = []
     for source, target in ((first, second), (second, first)):
         rtt = measure_rtt(topology, source=source, target=target, count=5)
-        rate = measure_rate(topology, source=source, target=target, seconds=_BURST_S)
+        burst_s = min(max(_BURST_S, _BURST_ROUND_TRIPS * rtt.median_s), _BURST_LIMIT_S)
+        rate = measure_rate(topology, source=source, target=target, seconds=burst_s)
         measured.append(
             {
                 "from": source,

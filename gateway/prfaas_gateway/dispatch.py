@@ -154,12 +154,9 @@ class Dispatcher:
 
     def _start(self, job: Job, decision: Decision) -> _Attempt:
         room = secrets.randbelow(_MAX_ROOM) + 1
-        named = (
-            {} if job.request.model or job.request.api is Api.GENERATE else {"model": job.model_id}
-        )
         legs = build_legs(
             job.request.body,
-            job.request.decode_body | named,
+            job.request.decode_body | _name_of_model(job),
             path=job.request.api,
             prefill=decision.prefill,
             decode=decision.decode,
@@ -205,6 +202,13 @@ class Dispatcher:
         for leg in attempt.legs:
             if not _is_unreachable(keep, leg.node):
                 self._tasks.start(self._runner.abort(leg))
+
+
+def _name_of_model(job: Job) -> dict[str, str]:
+    """Return what makes the answer name the model where the request did not."""
+    if job.request.model or job.request.api is Api.GENERATE:
+        return {}
+    return {"model": job.model_id}
 
 
 def _is_unreachable(outcome: Answer | LegFailure | None, node: NodeRecord) -> bool:

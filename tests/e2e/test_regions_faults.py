@@ -109,6 +109,8 @@ def test_agents_and_gateway_killed_come_back_without_a_new_engine(regions: Deplo
         ("/v1/completions", {"prompt": "word " * 9000, "max_tokens": 4}, 400, "4096"),
         ("/generate", {"input_ids": []}, 400, "empty"),
         ("/v1/chat/completions", {"messages": []}, 400, "messages"),
+        ("/generate", {"input_ids": [5, 600, 7]}, 400, "vocabulary is 0 to 511"),
+        ("/v1/completions", {"prompt": "x", "logprobs": 129}, 400, "0 to 128"),
         ("/v1/nothing", {}, 404, "/v1/nothing"),
     ],
 )
