@@ -77,7 +77,7 @@ class _Deploy:
 
         running = self._place.read_deployment()
         if running is not None:
-            self._require_same(running)
+            self._require_same()
         warnings = check_machine(self._place, self._options, fresh=running is None)
         for warning in warnings:
             self._output.note(f"prfaasctl: warning: {warning}")
@@ -86,10 +86,10 @@ class _Deploy:
                 raise StateError(f"{self._place.name} changed just now; run the command again")
             self._run_locked(fresh=running is None)
 
-    def _require_same(self, running: dict[str, Any]) -> None:
-        from prfaas_cli.options import DeployOptions
+    def _require_same(self) -> None:
+        from prfaas_cli.observation import Observed
 
-        differences = DeployOptions.from_json(running["options"]).differences(self._options)
+        differences = Observed.of(self._place).options.differences(self._options)
         if differences:
             raise StateError(
                 f"{self._place.name} is deployed with other options ({'; '.join(differences)});"

@@ -5,14 +5,13 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prfaas.errors import PrfaasError
+from prfaas.errors import PrfaasError, StateError
 from prfaas.records import NodeRecord, Role
 from prfaas_agent.process import is_alive
-from prfaas_agent.state_file import read_json
 from prfaas_cli.options import DeployOptions, topology_of
 from prfaas_cli.place import Place
 from prfaas_cli.plan import ETCD_PORT, GATEWAY_HOST, ProcessSpec, node_name
-from prfaas_cli.processes import process_of
+from prfaas_cli.processes import process_of, read_supervisor
 from prfaas_cli.region_http import registered_nodes, request
 
 if TYPE_CHECKING:
@@ -34,11 +33,14 @@ class Observed:
         """Return the deployment of a place.
 
         Raises:
-            StateError: nothing is deployed there.
+            StateError: nothing is deployed there, or its file is damaged.
         """
         raw = place.require_deployment()
-        specs = tuple(ProcessSpec.from_json(item) for item in raw["processes"])
-        return cls(place, DeployOptions.from_json(raw["options"]), specs)
+        try:
+            specs = tuple(ProcessSpec.from_json(item) for item in raw["processes"])
+            return cls(place, DeployOptions.from_json(raw["options"]), specs)
+        except (KeyError, TypeError, ValueError):
+            raise StateError(f"{place.deployment_file} is damaged; run prfaasctl destroy") from None
 
     @property
     def topology(self) -> "Topology":
@@ -62,8 +64,7 @@ class Observed:
 
     def supervisor(self) -> dict[str, Any]:
         """Return the supervisor's file with `alive` for it and for every process."""
-        found = read_json(self.place.supervisor_file) or {}
-        found.setdefault("processes", {})
+        found = read_supervisor(self.place)
         for entry in (found, *found["processes"].values()):
             process = process_of(entry)
             entry["alive"] = process is not None and is_alive(process)

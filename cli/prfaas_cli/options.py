@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
 from prfaas.errors import ConfigError
 from prfaas_cli.failures import ProblemsError
@@ -37,12 +37,16 @@ class DeployOptions:
 
         Raises:
             ConfigError: another version of prfaasctl wrote it.
+            TypeError: it is damaged.
         """
         if {item.name for item in fields(cls)} != set(raw):
             raise ConfigError("deployed by another version of prfaasctl; destroy it first")
         values: dict[str, Any] = {
             key: tuple(v) if isinstance(v, list) else v for key, v in raw.items()
         }
+        for key, hint in get_type_hints(cls).items():
+            if not isinstance(values[key], get_origin(hint) or hint):
+                raise TypeError(f"{key} is {values[key]!r}")
         return cls(**values)
 
     def differences(self, other: "DeployOptions") -> list[str]:

@@ -6,20 +6,30 @@ from pathlib import Path
 from typing import Any
 
 from prfaas_agent.process import ProcessId, all_processes, identify, session_members
+from prfaas_agent.shared_memory import listed_files
 from prfaas_agent.state_file import read_json
 from prfaas_cli.place import MARKER, Place
 
 
 def recorded_processes(place: Place) -> Iterator[ProcessId]:
     """Yield the live processes that the deployment's files name."""
-    supervisor = read_json(place.supervisor_file) or {}
-    entries = [supervisor, *supervisor.get("processes", {}).values()]
+    supervisor = read_supervisor(place)
+    entries = [supervisor, *supervisor["processes"].values()]
     files = place.directory.glob("*.engine.json")
-    entries.extend((read_json(path) or {}).get("process", {}) for path in files)
+    entries.extend((read_json(path) or {}).get("process") for path in files)
     for entry in entries:
         process = process_of(entry)
         if process is not None and identify(process.pid) == process:
             yield process
+
+
+def read_supervisor(place: Place) -> dict[str, Any]:
+    """Return the supervisor's file; what is missing or damaged in it is left out."""
+    found = read_json(place.supervisor_file) or {}
+    known = found.get("processes")
+    entries = known.items() if isinstance(known, dict) else ()
+    found["processes"] = {name: entry for name, entry in entries if isinstance(entry, dict)}
+    return found
 
 
 def recorded_shared_files(place: Place) -> set[str]:
@@ -27,12 +37,14 @@ def recorded_shared_files(place: Place) -> set[str]:
     return {
         path
         for file in place.directory.glob("*.engine.json")
-        for path in (read_json(file) or {}).get("shared_files", ())
+        for path in listed_files(read_json(file))
     }
 
 
-def process_of(entry: dict[str, Any]) -> ProcessId | None:
-    """Return the process that a file's entry names."""
+def process_of(entry: Any) -> ProcessId | None:
+    """Return the process that a file's entry names; None where the entry is damaged."""
+    if not isinstance(entry, dict):
+        return None
     pid, start_ticks = entry.get("pid"), entry.get("start_ticks")
     if isinstance(pid, int) and isinstance(start_ticks, int):
         return ProcessId(pid, start_ticks)

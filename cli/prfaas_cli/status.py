@@ -107,7 +107,7 @@ def _engine(observed: "Observed", node: str) -> dict[str, Any]:
 
     state = observed.place.agent_state(node)
     raw = read_json(observed.place.directory / f"{node}.engine.json") or {}
-    process = process_of(raw.get("process", {}))
+    process = process_of(raw.get("process"))
     if process is None or not is_alive(process) or identify(process.pid) is None:
         process = None
     return {

@@ -13,10 +13,10 @@ from typing import Any
 from prfaas.errors import StateError
 from prfaas_agent.backoff import Backoff
 from prfaas_agent.process import ProcessId, end_processes, identify, is_alive, wait_exit
-from prfaas_agent.state_file import read_json, write_json
+from prfaas_agent.state_file import write_json
 from prfaas_cli.place import Place
 from prfaas_cli.plan import LISTEN_FD, ProcessSpec
-from prfaas_cli.processes import process_of
+from prfaas_cli.processes import process_of, read_supervisor
 from prfaas_cli.spawn import Popen, bind_listener, spawn
 
 LOG_LIMIT_BYTES = 32 << 20
@@ -63,7 +63,7 @@ class Supervisor:
         self._save()
 
     def _load(self) -> None:
-        known = (read_json(self.place.supervisor_file) or {}).get("processes", {})
+        known = read_supervisor(self.place)["processes"]
         for spec in self.specs:
             log = str(self.place.log(spec.name))
             keeping = Keeping(argv=list(spec.argv), log=log, namespace=spec.namespace)

@@ -14,7 +14,7 @@ from prfaas.errors import PrfaasError
 from prfaas.records import NodeRecord
 from prfaas_agent import process as processes
 from prfaas_agent.process import ProcessId
-from prfaas_agent.shared_memory import remove_shared_files, shared_files
+from prfaas_agent.shared_memory import listed_files, remove_shared_files, shared_files
 from prfaas_agent.state_file import read_json, write_json
 
 STOP_GRACE_S = 10.0
@@ -116,7 +116,7 @@ def end(engine: Engine, files: EngineFiles, *, grace_s: float = STOP_GRACE_S) ->
     """Stop an engine with all its processes and forget it. Blocks for `grace_s` and 2 seconds."""
     shared = shared_files(processes.session_members(engine.process))
     left = processes.end_session(engine.process, grace_s=grace_s)
-    remove_shared_files(shared.union((read_json(files.record) or {}).get("shared_files", ())))
+    remove_shared_files(shared | listed_files(read_json(files.record)))
     files.record.unlink(missing_ok=True)
     if left:
         pids = ", ".join(str(process.pid) for process in left)

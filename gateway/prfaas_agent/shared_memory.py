@@ -3,8 +3,9 @@
 Source: sglang 0.5.23 `srt/managers/load_snapshot.py`, `srt/utils/stale_shm_cleanup.py`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from prfaas_agent.process import ProcessId
 
@@ -21,6 +22,12 @@ def shared_files(processes: Iterable[ProcessId]) -> set[str]:
             if folder and name.startswith(_PREFIXES) and not name.endswith(" (deleted)"):
                 found.add(folder + name)
     return found
+
+
+def listed_files(entry: Mapping[str, Any] | None) -> set[str]:
+    """Return the shared files that an engine's file lists; none where it is damaged."""
+    listed = (entry or {}).get("shared_files")
+    return {path for path in listed if isinstance(path, str)} if isinstance(listed, list) else set()
 
 
 def remove_shared_files(paths: Iterable[str]) -> None:
