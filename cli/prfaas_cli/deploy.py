@@ -168,13 +168,14 @@ class _Deploy:
         return not problems_of(Observed.of(self._place))
 
     def _clean_up(self, *, keep_logs: bool) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         from prfaas_cli.sweep import sweep
 
         self._output.note("cleaning up")
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
+        keep_logs = keep_logs and self._place.logs.exists() and any(self._place.logs.iterdir())
         sweep(self._place, keep_logs=keep_logs, say=self._output.step)
-        if keep_logs and self._place.logs.exists():
+        if keep_logs:
             self._output.note(f"logs are kept in {self._place.logs}")
 
     def _show_plan(self) -> None:

@@ -3,7 +3,7 @@
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -134,6 +134,10 @@ class Place:
         try:
             yield
         finally:
+            with suppress(OSError):
+                # Only when it is empty: nothing was made in it.
+                self.directory.rmdir()
+                self.root.rmdir()
             os.close(descriptor)
 
     def _lock(self) -> int:

@@ -73,6 +73,7 @@ def test_a_signal_in_mid_deploy_leaves_nothing(
         command.send_signal(number)
         assert command.wait(40) == code, deploy.text()
     assert "Traceback" not in deploy.text()
+    assert ("prfaasctl: error: interrupted" in deploy.text()) == (code == 130)
     assert not deploy.place.root.exists()
     deploy.assert_nothing_left()
 

@@ -4,6 +4,7 @@ import pytest
 
 from prfaas.errors import ConfigError, StateError
 from prfaas_cli.deploy import _longest
+from prfaas_cli.main import run
 from prfaas_cli.output import Output, table
 from prfaas_cli.place import Place
 from prfaas_cli.supervision import bound_log
@@ -56,3 +57,27 @@ def test_where_the_time_went_is_the_step_not_the_clock() -> None:
         _longest({"etcd": 1.0, "load": 16.0, "serve": 19.0})
         == "load 15.0 s, serve 3.0 s, etcd 1.0 s"
     )
+
+
+def test_a_lock_leaves_no_empty_directory(tmp_path: Path) -> None:
+    place = Place(tmp_path / "root", "dev")
+    with pytest.raises(KeyboardInterrupt), place.locked():
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+    with place.locked():
+        (place.directory / "x").touch()
+    assert place.directory.exists()
+
+
+def test_an_interrupt_is_said_wherever_it_comes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    for what in ("prfaas_cli.chat.Place.of", "prfaas_cli.app.run_command"):
+        monkeypatch.setattr(what, interrupt)
+        assert run(["chat", "hi", "--json"]) == 130
+        captured = capsys.readouterr()
+        assert captured.err == "prfaasctl: error: interrupted\n"
+        assert '"error": "interrupted"' in captured.out

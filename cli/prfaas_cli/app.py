@@ -1,0 +1,55 @@
+"""The commands, and what becomes of their failures."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from prfaas.errors import PrfaasError
+from prfaas_cli import chat, deploy, destroy, link, node, status
+from prfaas_cli.failures import INTERRUPTED, ProblemsError, fail
+
+app = typer.Typer(
+    name="prfaasctl",
+    help="Prefill-as-a-Service for SGLang: deploy, look, change, remove.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("deploy")(deploy.deploy)
+app.command("status")(status.status)
+app.command("destroy")(destroy.destroy)
+app.add_typer(node.app, name="node")
+app.add_typer(link.app, name="link")
+app.command("chat")(chat.chat)
+
+
+def run_command(arguments: Sequence[str], *, as_json: bool) -> int:
+    """Run one command and return the exit code; every expected failure is one line on stderr."""
+    try:
+        result = app(args=list(arguments), prog_name="prfaasctl", standalone_mode=False)
+        if result == INTERRUPTED:
+            # What typer makes of a KeyboardInterrupt.
+            return fail(["interrupted"], INTERRUPTED, as_json=as_json)
+        return result if isinstance(result, int) else 0
+    except ProblemsError as error:
+        return fail(error.problems, error.exit_code, as_json=as_json)
+    except PrfaasError as error:
+        return fail([str(error)], error.exit_code, as_json=as_json)
+    except typer.TyperException as error:
+        return fail([_usage(error)], error.exit_code, as_json=as_json)
+    except typer.Abort:
+        return fail(["interrupted"], INTERRUPTED, as_json=as_json)
+    except BrokenPipeError:
+        # The reader of our output went away; nothing more can be said to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _usage(error: typer.TyperException) -> str:
+    """Return a usage error as one line; the whole help text, which a group without a command gives,
+    is not one."""
+    text = " ".join(error.format_message().split())
+    return "a command is missing; see --help" if not text or text.startswith("Usage:") else text
