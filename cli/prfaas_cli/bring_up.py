@@ -14,7 +14,7 @@ from prfaas_cli.options import DeployOptions
 from prfaas_cli.output import Output
 from prfaas_cli.place import MARKER, Place
 from prfaas_cli.plan import DeployPlan
-from prfaas_cli.spawn import tail
+from prfaas_cli.spawn import Popen, tail
 
 _POLL_S = 0.25
 _NOTE_EVERY_S = 10.0
@@ -40,7 +40,19 @@ class BringUp:
     times: dict[str, float] = field(default_factory=dict)
 
     def write_files(self, plan: DeployPlan, options: DeployOptions, *, fresh: bool) -> None:
-        """Write what the processes read. The deployment's file comes first: destroy needs it."""
+        """Write what the processes read.
+
+        Raises:
+            StateError: it cannot be written.
+        """
+        try:
+            self._write_files(plan, options, fresh=fresh)
+        except OSError as error:
+            where = error.filename or self.place.directory
+            raise StateError(f"cannot write {where}: {error.strerror}") from None
+
+    def _write_files(self, plan: DeployPlan, options: DeployOptions, *, fresh: bool) -> None:
+        """The deployment's file comes first: destroy needs it."""
         self.place.logs.mkdir(exist_ok=True)
         if fresh:
             for old in self.place.logs.iterdir():
@@ -67,9 +79,25 @@ class BringUp:
 
     def start_supervisor(self) -> None:
         """Start the supervisor and wait until it runs."""
+        try:
+            process = self._spawn_supervisor()
+        except OSError as error:
+            where = error.filename or self.place.directory
+            raise StateError(f"cannot start the supervisor: {where}: {error.strerror}") from None
+        observed = Observed.of(self.place)
+        deadline_s = time.monotonic() + 20.0
+        while observed.supervisor().get("pid") != process.pid:
+            if process.poll() is not None or time.monotonic() > deadline_s:
+                raise StateError("the supervisor does not start" + self._log_of("supervisor"))
+            time.sleep(0.05)
+        # It shall outlive this command; nobody here waits for it.
+        process.returncode = 0
+        self._done("supervisor")
+
+    def _spawn_supervisor(self) -> Popen:
         self.place.logs.mkdir(exist_ok=True)
         with self.place.log("supervisor").open("ab") as log:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 [
                     *(sys.executable, "-m", "prfaas_cli.supervisor"),
                     *("--state", str(self.place.directory)),
@@ -81,15 +109,6 @@ class BringUp:
                 stderr=log,
                 start_new_session=True,
             )
-        observed = Observed.of(self.place)
-        deadline_s = time.monotonic() + 20.0
-        while observed.supervisor().get("pid") != process.pid:
-            if process.poll() is not None or time.monotonic() > deadline_s:
-                raise StateError("the supervisor does not start" + self._log_of("supervisor"))
-            time.sleep(0.05)
-        # It shall outlive this command; nobody here waits for it.
-        process.returncode = 0
-        self._done("supervisor")
 
     def wait_ready(self, *, timeout_s: float) -> None:
         """Wait until everything serves, telling what is done and what is waited for.
@@ -138,8 +157,10 @@ class BringUp:
     def _too_slow(self, observed: Observed, milestones: list[Milestone], timeout_s: float) -> str:
         waiting = self._waiting_for(observed, milestones)
         late = [node for node in observed.engine_nodes if _phase(self.place, node) != "serving"]
-        log = self._log_of(f"{late[0]}.engine" if late else observed.gateway_node)
-        return f"not ready after {timeout_s:.0f} s: {waiting}" + log
+        candidates = [f"{late[0]}.engine", late[0]] if late else [observed.gateway_node]
+        written = [name for name in candidates if self.place.log(name).exists()]
+        log = self._log_of((written or candidates)[0])
+        return f"not ready after {timeout_s:g} s: {waiting}" + log
 
     def _waiting_for(self, observed: Observed, milestones: list[Milestone]) -> str:
         waiting = [item.text for item in milestones if not item.done_s]
@@ -153,7 +174,7 @@ class BringUp:
         return f"waiting for: {waiting[0]}{more}{detail}"
 
     def _log_of(self, name: str) -> str:
-        """Show the end of a log on stderr and return where it is."""
+        """Show the end of a log on stderr and return where it is; nothing if there is none."""
         path = self.place.log(name)
         lines = tail(path, lines=_LOG_LINES)
         if lines:
@@ -161,7 +182,7 @@ class BringUp:
             for line in lines:
                 self.output.note(line)
             self.output.note("---")
-        return f"; see {path}"
+        return f"; see {path}" if path.exists() else ""
 
 
 def _phase(place: Place, node: str) -> str:

@@ -58,7 +58,7 @@ def deploy(
         engine_args=tuple(engine_arg or ()),
     )
     place = Place.of(state_dir, name)
-    check_options(name, options)
+    check_options(name, options, timeout_s=timeout)
     _Deploy(place, options, Output(as_json=as_json), timeout_s=timeout).run()
 
 

@@ -1,5 +1,6 @@
 """What a person asks of `deploy`, checked; no effect on the machine."""
 
+import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
@@ -79,7 +80,7 @@ def _link_of(options: DeployOptions) -> "LinkSpec":
         raise ConfigError(str(error).replace("--r", "--link-r", 1)) from None
 
 
-def check_options(name: str, options: DeployOptions) -> None:
+def check_options(name: str, options: DeployOptions, *, timeout_s: float) -> None:
     """Check everything that can be checked without looking at the machine.
 
     Raises:
@@ -101,6 +102,8 @@ def check_options(name: str, options: DeployOptions) -> None:
         found.append(f"--port {options.port}: allowed is 1 to 65535")
     if not 0 <= options.threshold_tokens <= 1 << 30:
         found.append(f"--threshold {options.threshold_tokens}: allowed is 0 to {1 << 30} tokens")
+    if not 0 < timeout_s < math.inf:
+        found.append(f"--timeout {timeout_s:g}: must be above 0 seconds and finite")
     if options.dtype not in DTYPES:
         found.append(f"--dtype {options.dtype}: allowed: {', '.join(DTYPES)}")
     if found:

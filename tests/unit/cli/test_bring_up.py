@@ -1,13 +1,14 @@
+import errno
 import os
 from pathlib import Path
 
 import pytest
-from test_deploy_plan import OPTIONS
+from test_deploy_plan import OPTIONS, plan
 
 from prfaas.errors import StateError
 from prfaas_agent.process import identify
 from prfaas_agent.state_file import write_json
-from prfaas_cli.bring_up import BringUp, _failures
+from prfaas_cli.bring_up import BringUp, _failures, _milestones
 from prfaas_cli.observation import Observed
 from prfaas_cli.output import Output
 from prfaas_cli.place import Place
@@ -41,3 +42,25 @@ def test_only_failures_since_the_wait_began_count(tmp_path: Path) -> None:
     write(place, restarts=12, starts=9, phase="starting")
     with pytest.raises(StateError, match="link keeps ending: exit code 3"):
         bring_up._check_failures(observed, before)
+
+
+def test_a_full_disk_is_said_with_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    place = Place(tmp_path, "dev")
+    place.directory.mkdir()
+    monkeypatch.setattr(Place, "write_deployment", full)
+    with pytest.raises(StateError, match=f"cannot write {place.directory}: No space left"):
+        BringUp(place, Output(as_json=False)).write_files(plan(), OPTIONS, fresh=True)
+
+
+def test_only_a_log_that_exists_is_named(tmp_path: Path) -> None:
+    place = Place(tmp_path, "dev")
+    place.logs.mkdir(parents=True)
+    bring_up = BringUp(place, Output(as_json=False))
+    observed = Observed(place, OPTIONS, ())
+    waited = _milestones(observed)
+    assert "; see" not in bring_up._too_slow(observed, waited, 1.0)
+    place.log(NODE).touch()
+    assert bring_up._too_slow(observed, waited, 1.0).endswith(f"; see {place.log(NODE)}")

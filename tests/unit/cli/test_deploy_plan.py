@@ -113,7 +113,7 @@ def test_all_bad_options_are_listed_at_once() -> None:
         link_rate="fast",
     )
     with pytest.raises(ProblemsError) as caught:
-        check_options("dev", bad)
+        check_options("dev", bad, timeout_s=60.0)
     assert caught.value.exit_code == 2
     words = ["--regions", "--link-rate", "--port 0", "--threshold -1", "--dtype int8"]
     assert [word for word in words if word in str(caught.value)] == words
@@ -126,13 +126,13 @@ def test_all_bad_options_are_listed_at_once() -> None:
 )
 def test_bad_region_names_are_refused(regions: tuple[str, ...]) -> None:
     with pytest.raises(ProblemsError, match="regions"):
-        check_options("dev", replace(OPTIONS, regions=regions))
+        check_options("dev", replace(OPTIONS, regions=regions), timeout_s=60.0)
 
 
 @pytest.mark.parametrize("rtt", ["x", "-1ms", "20", "9999s"])
 def test_a_bad_round_trip_is_refused_by_its_option_name(rtt: str) -> None:
     with pytest.raises(ProblemsError, match="--link-rtt"):
-        check_options("dev", replace(OPTIONS, link_rtt=rtt))
+        check_options("dev", replace(OPTIONS, link_rtt=rtt), timeout_s=60.0)
 
 
 def test_a_model_is_a_tiny_models_name_or_a_directory(tmp_path: Path) -> None:
