@@ -4,6 +4,7 @@ Every section is a frozen dataclass whose field types are the schema; parsing na
 and what is allowed, and checks the whole file before anything starts.
 """
 
+import re
 import tomllib
 import types
 import typing
@@ -13,10 +14,16 @@ from typing import Any, get_args, get_origin, get_type_hints
 from prfaas.errors import ConfigError
 from prfaas.records import Role
 
+#: Names become parts of file names, of etcd keys and of metrics.
+_NAME = re.compile(r"[a-z0-9-]{1,40}")
+
 
 @dataclass(frozen=True, slots=True)
 class NodeSection:
-    """Who the node is: `host` is bound and advertised, `state_dir` holds sockets and logs."""
+    """Who the node is: `host` is bound and advertised, `state_dir` holds sockets and logs.
+
+    `name`, `region` and `deployment` are 1 to 40 lowercase letters, digits and dashes.
+    """
 
     name: str
     role: Role
@@ -104,6 +111,7 @@ def parse_node_config(text: str, *, source: str) -> NodeConfig:
     config = _parse_section(NodeConfig, raw, where=source, path="")
     assert isinstance(config, NodeConfig)
     _check_role(config, source)
+    _check_names(config, source)
     _check_values(config, source)
     return config
 
@@ -114,6 +122,16 @@ def _check_role(config: NodeConfig, source: str) -> None:
         raise ConfigError(f"{source}: a {config.node.role} node needs a section [{section}]")
     if config.node.role is Role.PREFILL and config.engine and not config.engine.bootstrap_port:
         raise ConfigError(f"{source}: engine.bootstrap_port: a prefill node needs one (1 to 65535)")
+
+
+def _check_names(config: NodeConfig, source: str) -> None:
+    for key in ("name", "region", "deployment"):
+        value = getattr(config.node, key)
+        if not _NAME.fullmatch(value):
+            raise ConfigError(
+                f"{source}: node.{key} = {value!r}:"
+                " allowed are 1 to 40 lowercase letters, digits and dashes"
+            )
 
 
 def _check_values(config: NodeConfig, source: str) -> None:

@@ -44,6 +44,8 @@ def port_problem(host: str, port: int) -> str | None:
         try:
             probe.bind((host, port))
             probe.listen(1)
+        except socket.gaierror as error:
+            return f"host {host} does not resolve: {error.strerror}; correct node.host"
         except OSError as error:
             return f"cannot listen on {host}:{port}: {error.strerror}; choose a free port"
     return None

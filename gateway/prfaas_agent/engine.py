@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from prfaas.config import NodeConfig
-from prfaas.errors import PrfaasError
+from prfaas.errors import PreflightError, PrfaasError
 from prfaas.records import NodeRecord
 from prfaas_agent import process as processes
 from prfaas_agent.process import ProcessId
@@ -58,9 +58,17 @@ class EngineFiles:
         self.home = root / f"{name}.engine"
 
     def prepare(self) -> None:
-        """Make the directories."""
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        self.home.mkdir(parents=True, exist_ok=True)
+        """Make the directories.
+
+        Raises:
+            PreflightError: they cannot be made.
+        """
+        try:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            self.home.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            root = self.home.parent
+            raise PreflightError(f"node.state_dir {root}: {error.strerror}") from None
 
 
 def start(files: EngineFiles, launch: Launch, *, arguments: Sequence[str]) -> Engine:

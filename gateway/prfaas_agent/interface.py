@@ -9,8 +9,8 @@ _REQUEST_BYTES = 256
 
 
 def interface_of(address: str) -> str:
-    """Return the name of this namespace's interface with an IPv4 address, `lo` when none has it."""
-    wanted = socket.inet_aton(address)
+    """Return the name of this namespace's interface with a host's IPv4 address, else `lo`."""
+    wanted = socket.inet_aton(socket.gethostbyname(address))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             if _address_of(probe, name) == wanted:

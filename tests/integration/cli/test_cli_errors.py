@@ -33,6 +33,9 @@ bootstrap_port = 30100
         (["deploy", "--regions", "a,b", "--port", "0"], 2, "--port 0"),
         (["deploy", "--regions", "a,b", "--port", "x"], 2, "--port"),
         (["deploy", "--regions", "a,b", "--threshold", "-5"], 2, "--threshold -5"),
+        (["deploy", "--regions", "a,b", "--timeout", "nan"], 2, "--timeout nan"),
+        (["deploy", "--regions", "a,b", "--timeout", "inf"], 2, "--timeout inf"),
+        (["deploy", "--regions", "a,b", "--timeout", "0"], 2, "--timeout 0"),
         (["deploy", "--regions", "a,b", "--dtype", "int8"], 2, "--dtype int8"),
         (["deploy", "--regions", "a,b", "--link-rate", "fast"], 2, "--link-rate"),
         (["deploy", "--regions", "a,b", "--link-rtt", "20"], 2, "--link-rtt"),
@@ -149,6 +152,16 @@ def test_a_node_refuses_a_missing_model(prfaasctl: Run, tmp_path: Path) -> None:
     done = prfaasctl("node", "run", "prefill", "--config", str(path))
     assert done.returncode == 3
     assert "model directory /nowhere does not exist" in done.stderr
+
+
+def test_a_state_directory_below_a_file_is_one_line(prfaasctl: Run, tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    state = f'region = "a"\nstate_dir = "{path}/x"'
+    path.write_text(GOOD_NODE.replace('region = "a"', state))
+    done = prfaasctl("node", "run", "prefill", "--config", str(path))
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1].startswith("prfaasctl: error: node.state_dir ")
+    assert "Traceback" not in done.stderr
 
 
 def test_help_comes_at_once() -> None:

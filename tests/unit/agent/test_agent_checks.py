@@ -8,6 +8,7 @@ from prfaas.errors import PreflightError
 from prfaas_agent import checks
 from prfaas_agent.backoff import Backoff
 from prfaas_agent.first_of import first_of
+from prfaas_agent.interface import interface_of
 
 
 def test_a_wrong_or_missing_sglang_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,3 +70,13 @@ async def test_first_of_cancels_the_others() -> None:
 
 async def _fail() -> None:
     raise ValueError("broken")
+
+
+def test_a_host_that_does_not_resolve_is_said() -> None:
+    problem = checks.port_problem("no-such-host.invalid", 1)
+    assert problem is not None
+    assert problem.startswith("host no-such-host.invalid does not resolve")
+
+
+def test_a_host_name_has_an_interface() -> None:
+    assert interface_of("localhost") == "lo"

@@ -26,7 +26,10 @@ bootstrap_port = 30100
 text = st.text(st.characters(exclude_categories=("Cc", "Cs")))
 
 
-@given(text, text, st.dictionaries(text, text), st.lists(text))
+names = st.from_regex(r"[a-z0-9-]{1,40}", fullmatch=True)
+
+
+@given(names, text, st.dictionaries(text, text), st.lists(text))
 def test_what_is_rendered_is_read_back(
     name: str, path: str, env: dict[str, str], args: list[str]
 ) -> None:
@@ -48,6 +51,10 @@ def test_a_gateway_round_trips() -> None:
     [
         ('role = "prefill"', 'role = "prefil"', "node.role = 'prefil': allowed: gateway, prefill"),
         ('region = "a"', "region = 1", "node.region = 1: expected str"),
+        ('name = "a-prefill-0"', 'name = "../x"', "node.name = '../x': allowed are 1 to 40"),
+        ('name = "a-prefill-0"', f'name = "{"a" * 41}"', "allowed are 1 to 40 lowercase"),
+        ('region = "a"', 'region = "A"', "node.region = 'A'"),
+        ('region = "a"', 'region = "a"\ndeployment = "x/y"', "node.deployment = 'x/y'"),
         ("bootstrap_port = 30100", "", "engine.bootstrap_port: a prefill node needs one"),
         ("bootstrap_port = 30100", "bootstrap_port = 99999", "allowed is 0 to 65535"),
         ("bootstrap_port = 30100", "bootstrap_port = true", "expected int"),
