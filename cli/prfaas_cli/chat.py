@@ -151,7 +151,8 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     yield f"TTFT      {ttft}, total {document['total_s']:.3f} s"
     prompt, completion = usage.get("prompt_tokens", "?"), usage.get("completion_tokens", "?")
     cached = routing["prefix_tokens"] or "0"
-    yield f"tokens    {prompt} in the prompt ({cached} known to be cached), {completion} generated"
+    held = f"{cached} of them cached at {routing['prefill'] or 'the prefill'}"
+    yield f"tokens    {prompt} in the prompt ({held}), {completion} generated"
     for key, count in document["moved"].items():
         if count:
             yield f"moved     {key.replace('_', ' ')}: {shown_bytes(count)}"

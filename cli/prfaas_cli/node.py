@@ -44,10 +44,13 @@ def check_node(
     from prfaas_cli.node_check import check, lines
     from prfaas_cli.output import Output
 
-    findings = check(read_config(config) if config else None)
+    output = Output(as_json=as_json)
+    node = read_config(config) if config else None
+    output.note("loading SGLang to see whether the plugin took; some 20 s on two cores")
+    findings = check(node)
     passed = all(finding.ok for finding in findings)
     document = {"ok": passed, "checks": [finding.to_json() for finding in findings]}
-    Output(as_json=as_json).result(document, lambda: lines(findings))
+    output.result(document, lambda: lines(findings))
     if not passed:
         raise typer.Exit(1)
 

@@ -67,8 +67,10 @@ def find_model_problem(model_path: str) -> str | None:
     from prfaas_cpu.models.store import is_complete
 
     path = Path(model_path)
-    if path.parent != default_models_dir() or path.name not in TINY_MODELS:
+    if path.parent != default_models_dir():
         return model_problem(model_path)
+    if path.name not in TINY_MODELS:
+        return f"no model {path.name}; give a directory or one of {', '.join(TINY_MODELS)}"
     if is_complete(path):
         return None
     state = "is damaged or outdated" if path.exists() else "is not made yet"
