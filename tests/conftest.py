@@ -1,6 +1,7 @@
 """A skip or an expected failure that nobody listed fails the session: it would hide a lost test."""
 
 import os
+import sys
 
 import pytest
 
@@ -8,6 +9,7 @@ import pytest
 TOLERATED_REASONS = {"needs root": os.geteuid() != 0}
 
 _unexpected: list[str] = []
+_exit_status = [0]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,6 +43,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         pytest.ExitCode.NO_TESTS_COLLECTED,
     ):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    _exit_status[0] = int(session.exitstatus)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave without the interpreter's own teardown once everything is said.
+
+    torch and grpc in one process crash there, now and then, after the last test: the exit status
+    would tell of that instead of the tests.
+    """
+    if not hasattr(config, "workerinput") and "torch" in sys.modules:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_exit_status[0])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

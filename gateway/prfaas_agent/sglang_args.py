@@ -112,7 +112,7 @@ def _cpu_arguments(facts: ModelFacts) -> list[str]:
     arguments = ["--device", "cpu", "--attention-backend", "torch_native"]
     arguments += ["--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled"]
     arguments += ["--disable-overlap-schedule", "--skip-server-warmup", "--sleep-on-idle"]
-    arguments += ["--dtype", "float32", "--mem-fraction-static", "0.05"]
+    arguments += ["--dtype", "float32", "--mem-fraction-static", "0.1"]
     arguments += ["--max-total-tokens", "16384", "--max-running-requests", "8"]
     arguments += ["--context-length", str(context_tokens)]
     if facts.stateful:
