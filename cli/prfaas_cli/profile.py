@@ -1,0 +1,8 @@
+"""`prfaasctl profile`: what a model's KV cache weighs and what an engine takes to make it."""
+
+import typer
+
+from prfaas_cli.profile_kv import kv
+
+app = typer.Typer(help="Know a model's KV cache and an engine's speed.", no_args_is_help=True)
+app.command("kv")(kv)
