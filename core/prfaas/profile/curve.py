@@ -1,0 +1,169 @@
+"""Functions of one variable that a profile is made of: times and sizes over tokens or batch."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prfaas.errors import ConfigError
+
+Floats = NDArray[np.float64]
+
+
+class Curve(Protocol):
+    """A positive function of tokens (or batch size), for one value and for many."""
+
+    def at(self, x: float) -> float:
+        """Return the value at x; below 1, the value at 1."""
+
+    def over(self, xs: Floats) -> Floats:
+        """Return the values at all xs, of the same shape."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values that `curve_from_json` reads."""
+
+
+class Scale(StrEnum):
+    """How a table is read between its points."""
+
+    LOG = "log"
+    """Straight in log-log: each piece is a power law."""
+    LINEAR = "linear"
+
+
+@dataclass(frozen=True, slots=True)
+class TableCurve:
+    """A curve through points, read between them by `scale`.
+
+    Outside its points it goes on as its outermost piece does; a single point is a constant.
+
+    >>> TableCurve(((1024, 0.44), (8192, 0.72)), Scale.LOG).at(1024)
+    0.44
+    >>> TableCurve(((10, 1.0), (20, 2.0)), Scale.LINEAR).at(30)
+    3.0
+    """
+
+    points: tuple[tuple[float, float], ...]
+    scale: Scale = Scale.LOG
+
+    def __post_init__(self) -> None:
+        if not self.points:
+            raise ConfigError("points: a curve needs one point at least")
+        for x, y in self.points:
+            if not (math.isfinite(x) and x > 0 and math.isfinite(y) and y > 0):
+                raise ConfigError(f"points: ({x}, {y}): both must be positive and finite")
+        xs = [x for x, _ in self.points]
+        if any(left >= right for left, right in pairwise(xs)):
+            raise ConfigError("points: x must increase from point to point")
+
+    def at(self, x: float) -> float:
+        """Return the value at x; below 1, the value at 1."""
+        points = self.points
+        if len(points) == 1:
+            return points[0][1]
+        x = max(x, 1.0)
+        upper = min(max(bisect_right(points, (x, math.inf)), 1), len(points) - 1)
+        (x0, y0), (x1, y1) = points[upper - 1], points[upper]
+        if x in (x0, x1):
+            return y0 if x == x0 else y1
+        if self.scale is Scale.LINEAR:
+            return max(y0 + (y1 - y0) * (x - x0) / (x1 - x0), 0.0)
+        slope = math.log(y1 / y0) / math.log(x1 / x0)
+        return float(y0 * (x / x0) ** slope)
+
+    def over(self, xs: Floats) -> Floats:
+        """Return the values at all xs, of the same shape."""
+        px, py = (np.array(column, dtype=np.float64) for column in zip(*self.points, strict=True))
+        if len(px) == 1:
+            return np.full(np.shape(xs), py[0])
+        xs = np.maximum(xs, 1.0)
+        upper = np.clip(np.searchsorted(px, xs, side="right"), 1, len(px) - 1)
+        x0, x1, y0, y1 = px[upper - 1], px[upper], py[upper - 1], py[upper]
+        if self.scale is Scale.LINEAR:
+            return np.asarray(np.maximum(y0 + (y1 - y0) * (xs - x0) / (x1 - x0), 0.0))
+        return np.asarray(y0 * (xs / x0) ** (np.log(y1 / y0) / np.log(x1 / x0)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values that `curve_from_json` reads."""
+        return {"points": [list(point) for point in self.points], "scale": str(self.scale)}
+
+
+@dataclass(frozen=True, slots=True)
+class PolynomialCurve:
+    """A polynomial, constant term first.
+
+    >>> PolynomialCurve((1.0, 0.5)).at(4)
+    3.0
+    """
+
+    coefficients: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.coefficients or not all(map(math.isfinite, self.coefficients)):
+            raise ConfigError("coefficients: finite numbers are needed, one at least")
+
+    def at(self, x: float) -> float:
+        """Return the value at x; below 1, the value at 1."""
+        x = max(x, 1.0)
+        value = 0.0
+        for coefficient in reversed(self.coefficients):
+            value = value * x + coefficient
+        return value
+
+    def over(self, xs: Floats) -> Floats:
+        """Return the values at all xs, of the same shape."""
+        values = np.polynomial.polynomial.polyval(np.maximum(xs, 1.0), list(self.coefficients))
+        return np.asarray(values)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values that `curve_from_json` reads."""
+        return {"coefficients": list(self.coefficients)}
+
+
+def constant(value: float) -> Curve:
+    """Return the curve that has the value everywhere.
+
+    >>> constant(0.025).at(20)
+    0.025
+    """
+    return TableCurve(((1.0, value),), Scale.LINEAR)
+
+
+def curve_from_json(raw: Any) -> Curve:
+    """Read a curve from plain JSON values: `{points, scale}` or `{coefficients}`.
+
+    Raises:
+        ConfigError: neither form, or a value is not a number.
+    """
+    if not isinstance(raw, dict):
+        raise ConfigError("a curve is an object with points, or with coefficients")
+    try:
+        if "coefficients" in raw:
+            return PolynomialCurve(tuple(map(_number, raw["coefficients"])))
+        points = tuple((_number(x), _number(y)) for x, y in raw["points"])
+        return TableCurve(points, Scale(raw.get("scale", Scale.LOG)))
+    except KeyError:
+        raise ConfigError("a curve is an object with points, or with coefficients") from None
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"a curve's points are pairs of numbers: {error}") from None
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r} is not a number")
+    return float(value)
+
+
+def table(points: Sequence[tuple[float, float]], scale: Scale = Scale.LOG) -> TableCurve:
+    """Return a curve through the points.
+
+    >>> table([(1, 2.0), (4, 4.0)]).at(2)
+    2.8284271247461903
+    """
+    return TableCurve(tuple((float(x), float(y)) for x, y in points), scale)
