@@ -13,7 +13,7 @@ from prfaas_cli.observation import Observed
 from prfaas_cli.options import DeployOptions
 from prfaas_cli.output import Output
 from prfaas_cli.place import MARKER, Place
-from prfaas_cli.plan import DeployPlan
+from prfaas_cli.process_plan import DeployPlan
 from prfaas_cli.spawn import Popen, tail
 
 _POLL_S = 0.25

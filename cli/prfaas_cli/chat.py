@@ -68,7 +68,7 @@ def _observed(place: Place, *, required: bool) -> "Observed | None":
 
 
 def _url(observed: "Observed | None") -> str:
-    from prfaas_cli.plan import api_url
+    from prfaas_cli.process_plan import api_url
 
     assert observed is not None
     return api_url(observed.options)

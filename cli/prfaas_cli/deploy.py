@@ -118,8 +118,8 @@ class _Deploy:
 
     def _bring_up(self, bring_up: Any, *, fresh: bool) -> None:
         from prfaas_cli.observation import Observed
-        from prfaas_cli.plan import plan_deployment
         from prfaas_cli.preflight import find_program
+        from prfaas_cli.process_plan import plan_deployment
 
         plan = plan_deployment(
             self._place,
@@ -189,7 +189,7 @@ class _Deploy:
         self._output.note(f"model: {options.model_path} ({options.dtype}, CPU)")
 
     def _give_result(self, outcome: str, times: dict[str, float]) -> None:
-        from prfaas_cli.plan import api_url
+        from prfaas_cli.process_plan import api_url
 
         url = api_url(self._options)
         document = {

@@ -10,7 +10,7 @@ from prfaas.records import NodeRecord, Role
 from prfaas_agent.process import is_alive
 from prfaas_cli.options import DeployOptions, topology_of
 from prfaas_cli.place import Place
-from prfaas_cli.plan import ETCD_PORT, GATEWAY_HOST, ProcessSpec, node_name
+from prfaas_cli.process_plan import ETCD_PORT, GATEWAY_HOST, ProcessSpec, node_name
 from prfaas_cli.processes import process_of, read_supervisor
 from prfaas_cli.region_http import registered_nodes, request
 

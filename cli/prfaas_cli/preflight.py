@@ -16,7 +16,7 @@ from prfaas_agent.checks import (
 from prfaas_cli.failures import ProblemsError
 from prfaas_cli.options import DeployOptions
 from prfaas_cli.place import Place
-from prfaas_cli.plan import GATEWAY_HOST
+from prfaas_cli.process_plan import GATEWAY_HOST
 
 WANTED_MEMORY_BYTES = 6 << 30
 _PREFLIGHT = 3

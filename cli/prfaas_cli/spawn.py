@@ -8,7 +8,7 @@ from typing import Any
 
 from prfaas.errors import StateError
 from prfaas_cli.place import MARKER, Place
-from prfaas_cli.plan import LISTEN_FD, ProcessSpec
+from prfaas_cli.process_plan import LISTEN_FD, ProcessSpec
 
 _BACKLOG = 1024
 

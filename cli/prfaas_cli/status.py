@@ -40,7 +40,7 @@ def problems_of(observed: "Observed") -> list[str]:
 
 def describe(observed: "Observed") -> dict[str, Any]:
     """Return the whole state as plain JSON values."""
-    from prfaas_cli.plan import api_url
+    from prfaas_cli.process_plan import api_url
 
     supervisor = observed.supervisor()
     nodes = observed.nodes()

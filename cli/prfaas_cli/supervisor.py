@@ -16,7 +16,7 @@ from pathlib import Path
 
 from prfaas.errors import PrfaasError, StateError
 from prfaas_cli.place import MARKER, Place
-from prfaas_cli.plan import ProcessSpec
+from prfaas_cli.process_plan import ProcessSpec
 from prfaas_cli.supervision import Supervisor
 
 

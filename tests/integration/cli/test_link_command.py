@@ -14,7 +14,7 @@ from prfaas_cli.bring_up import BringUp
 from prfaas_cli.options import DeployOptions
 from prfaas_cli.output import Output
 from prfaas_cli.place import Place
-from prfaas_cli.plan import plan_deployment
+from prfaas_cli.process_plan import plan_deployment
 from prfaas_cli.sweep import sweep
 
 pytestmark = pytest.mark.root

@@ -13,7 +13,7 @@ from waiting import read, until
 
 from prfaas_agent.process import ProcessId, identify, is_alive
 from prfaas_cli.place import MARKER, Place
-from prfaas_cli.plan import LISTEN_FD, ProcessSpec
+from prfaas_cli.process_plan import LISTEN_FD, ProcessSpec
 from prfaas_cli.sweep import sweep
 
 pytestmark = pytest.mark.root

@@ -9,7 +9,7 @@ from prfaas.records import Role
 from prfaas_cli.failures import ProblemsError
 from prfaas_cli.options import DeployOptions, check_options, find_model
 from prfaas_cli.place import Place
-from prfaas_cli.plan import LISTEN_FD, DeployPlan, ProcessSpec, plan_deployment
+from prfaas_cli.process_plan import LISTEN_FD, DeployPlan, ProcessSpec, plan_deployment
 
 OPTIONS = DeployOptions(
     regions=("west", "east"),
