@@ -20,8 +20,8 @@ from prfaas_agent.state_file import read_json, write_json
 STOP_GRACE_S = 10.0
 #: How long an engine that lost a worker may take: SGLang would wait for requests it cannot finish.
 BROKEN_GRACE_S = 1.0
-#: SGLang names its schedulers and detokenizers so; no other child of it has such a name.
-_WORKER_NAME = "sglang::"
+#: What Python's multiprocessing starts for itself; an engine can do without them.
+_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 #: Start SGLang with arguments, environment, log file and working directory; return the process id.
 #: Raises PrfaasError when it cannot.
@@ -112,12 +112,23 @@ def find_running(files: EngineFiles) -> Engine | None:
 
 
 def find_workers(engine: Engine) -> tuple[ProcessId, ...]:
-    """Return the live schedulers and detokenizers of an engine."""
+    """Return the live processes without which an engine cannot serve: schedulers, detokenizers.
+
+    They are known by what they are, not by name, which depends on how the engine was started:
+    direct children that run the same program and are none of multiprocessing's own. What SGLang
+    calls for a moment (a compiler, `lscpu`) is another program.
+    """
+    ours = processes.program(engine.process)
     return tuple(
-        process
-        for process in processes.session_members(engine.process)
-        if process != engine.process and processes.command_name(process).startswith(_WORKER_NAME)
+        child
+        for child in processes.children(engine.process)
+        if processes.program(child) == ours and not _is_helper(child)
     )
+
+
+def _is_helper(process: ProcessId) -> bool:
+    line = processes.command_line(process)
+    return any(helper in line for helper in _HELPERS)
 
 
 def end(engine: Engine, files: EngineFiles, *, grace_s: float = STOP_GRACE_S) -> None:

@@ -27,6 +27,7 @@ class ProcessId:
 @dataclass(frozen=True, slots=True)
 class _Stat:
     state: str
+    parent: int
     session: int
     start_ticks: int
 
@@ -66,6 +67,16 @@ def session_members(*leaders: ProcessId) -> list[ProcessId]:
     return members
 
 
+def children(parent: ProcessId) -> list[ProcessId]:
+    """Return the live direct children of a live process."""
+    found = []
+    for process in all_processes():
+        stat = _read_stat(process.pid)
+        if stat and stat.parent == parent.pid and stat.start_ticks >= parent.start_ticks:
+            found.append(process)
+    return found
+
+
 def send_signal(process: ProcessId, number: int) -> bool:
     """Signal exactly this process; return False when it is gone."""
     with _pidfd(process) as descriptor:
@@ -77,12 +88,21 @@ def send_signal(process: ProcessId, number: int) -> bool:
         return False
 
 
-def command_name(process: ProcessId) -> str:
-    """Return the name that the kernel shows for a process, at most 15 bytes; empty when gone."""
+def program(process: ProcessId) -> str:
+    """Return the path of the program file that a process runs; empty when gone."""
     try:
-        return (_PROC / str(process.pid) / "comm").read_text(errors="replace").rstrip("\n")
+        return str((_PROC / str(process.pid) / "exe").readlink())
     except OSError:
         return ""
+
+
+def command_line(process: ProcessId) -> str:
+    """Return a process's arguments, joined by blanks; empty when gone."""
+    try:
+        raw = (_PROC / str(process.pid) / "cmdline").read_bytes()
+    except OSError:
+        return ""
+    return raw.replace(b"\0", b" ").decode(errors="replace").rstrip()
 
 
 async def wait_exit(process: ProcessId) -> None:
@@ -147,4 +167,9 @@ def _read_stat(pid: int) -> _Stat | None:
         return None
     # The command name is in parentheses and may itself hold blanks and parentheses.
     fields = text[text.rfind(")") + 2 :].split()
-    return _Stat(state=fields[0], session=int(fields[3]), start_ticks=int(fields[19]))
+    return _Stat(
+        state=fields[0],
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        start_ticks=int(fields[19]),
+    )

@@ -5,6 +5,7 @@ package always wins, imports SGLang once, and lets its scheduler and detokenizer
 one process instead of importing everything three times.
 """
 
+import ctypes
 import importlib
 import os
 import sys
@@ -21,6 +22,8 @@ CPU_ENVIRONMENT = {
     "TRANSFORMERS_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+
+_PR_SET_NAME = 15
 
 #: What SGLang's three processes import, together: the HTTP server, the scheduler, the detokenizer.
 PRELOADED = (
@@ -54,6 +57,7 @@ def preload() -> None:
     from sglang.srt.plugins import load_plugins
 
     load_plugins()
+    _show_names()
 
 
 def _fork_children(result: object, *_args: object, **_kwargs: object) -> object:
@@ -62,6 +66,24 @@ def _fork_children(result: object, *_args: object, **_kwargs: object) -> object:
 
     multiprocessing.set_start_method("fork", force=True)
     return result
+
+
+def _show_names() -> None:
+    """Let `ps` and `top` show which of SGLang's processes is which, also in forks.
+
+    `setproctitle` finds its place in memory by the environment that the process started with, and
+    does nothing where that was replaced.
+    """
+    import setproctitle
+
+    set_title = setproctitle.setproctitle
+    libc = ctypes.CDLL(None)
+
+    def set_both(title: str) -> None:
+        set_title(title)
+        libc.prctl(_PR_SET_NAME, title.encode()[:15], 0, 0, 0)
+
+    setproctitle.setproctitle = set_both
 
 
 def serve(args: list[str]) -> None:

@@ -1,11 +1,12 @@
 """An engine as a node agent sees one: answers /health and /server_info, ends on SIGTERM."""
 
-import ctypes
 import json
 import os
 import signal
+import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing import resource_tracker
 
 INFO = {"context_length": 2048, "chunked_prefill_size": 512, "max_running_requests": 4}
 
@@ -19,10 +20,18 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def fork_worker() -> None:
-    """Start a child with the name of an SGLang scheduler, whose end nobody here notices."""
+    """Start a child as a fork server's engine has: nothing tells it from its parent but its id.
+
+    Nobody here notices its end.
+    """
     if os.fork() == 0:
-        ctypes.CDLL(None).prctl(15, b"sglang::scheduler", 0, 0, 0)  # PR_SET_NAME
         signal.pause()
+
+
+def start_others() -> None:
+    """Start what an engine has besides: multiprocessing's helper, and some other program."""
+    resource_tracker.ensure_running()
+    subprocess.Popen(["sleep", "60"])
 
 
 if __name__ == "__main__":
@@ -34,4 +43,5 @@ if __name__ == "__main__":
         int(arguments[arguments.index("--port") + 1]),
     )
     fork_worker()
+    start_others()
     ThreadingHTTPServer(address, Handler).serve_forever()

@@ -18,7 +18,7 @@ from prfaas_agent import agent as agents
 from prfaas_agent import engine as engines
 from prfaas_agent.agent import Agent
 from prfaas_agent.engine import Engine, EngineFiles
-from prfaas_agent.process import is_alive
+from prfaas_agent.process import command_line, is_alive, session_members
 
 DUMMY = Path(__file__).with_name("dummy_engine.py")
 
@@ -132,11 +132,12 @@ async def test_a_dead_worker_ends_its_engine_at_once(
         first = await registry.until_registered(1)
         old = running(files)
         (worker,) = old.workers
+        assert command_line(worker) == command_line(old.process)
         os.kill(worker.pid, signal.SIGKILL)
         await until(lambda: not registry.now, limit_s=1.0)
         second = await registry.until_registered(2)
         assert second.session != first.session
-        assert not is_alive(old.process)
+        assert session_members(old.process) == []
 
 
 async def test_an_agent_that_died_leaves_its_engine_to_the_next(
