@@ -1,4 +1,4 @@
-"""Serve one request by one or more attempts: two legs each, a fallback where an offload failed."""
+"""Serve one request by one or more attempts: two legs each, others where the first failed."""
 
 import asyncio
 import logging
@@ -22,6 +22,9 @@ MAX_ATTEMPTS = 3
 
 _MAX_ROOM = (1 << 63) - 1
 """Rooms are positive signed 64-bit numbers; to SGLang 0 means that there is none."""
+
+_LOCAL_RETRY_KINDS = frozenset({FailureKind.UNREACHABLE, FailureKind.ENGINE_ERROR})
+"""What may go better elsewhere. Not a full queue: a retry would carry the load to others."""
 
 _OFFLOAD_SHARE = 0.5
 """An offload whose prefill is not done after this share of the time left is given up."""
@@ -124,7 +127,7 @@ class Dispatcher:
         hopeless = ServiceError(reason, str(failure))
         if job.trace.attempts >= MAX_ATTEMPTS:
             raise hopeless
-        if not was_offload and failure.kind is not FailureKind.UNREACHABLE:
+        if not was_offload and failure.kind not in _LOCAL_RETRY_KINDS:
             raise hopeless
         snapshot = self._fleet.snapshot(job.prompt)
         retry = decide_retry(job.route_request, snapshot, _now_s(), failed=failed, avoid=avoid)
@@ -162,6 +165,7 @@ class Dispatcher:
             decode=decision.decode,
             room=room,
             rid=f"{job.trace.request_id}.{room:016x}",
+            uncached_tokens=job.prompt.num_tokens - decision.prefix_tokens,
         )
         prefill = self._runner.run_prefill(legs[0], job.deadline_s)
         decode = self._runner.open_decode(legs[1], stream=job.request.stream)
@@ -220,10 +224,11 @@ def _is_unreachable(outcome: Answer | LegFailure | None, node: NodeRecord) -> bo
 def _nodes_to_avoid(decision: Decision, failure: LegFailure) -> frozenset[str]:
     """Return the nodes not to ask again for this request.
 
-    A failed offload always gives up its prefill node; a decode node only where it was unreachable.
+    A failed offload always gives up its prefill node. So does an engine error on either leg: it is
+    the decode leg that tells of a prefill that died. An unreachable node is given up, whichever.
     """
     names = set()
-    if decision.route is Route.OFFLOAD:
+    if decision.route is Route.OFFLOAD or failure.kind is FailureKind.ENGINE_ERROR:
         names.add(decision.prefill.name)
     if failure.kind is FailureKind.UNREACHABLE:
         names.add(failure.node.name)

@@ -130,14 +130,51 @@ async def test_a_client_error_of_an_engine_is_returned_and_not_retried(
     await assert_no_legs_left(world)
 
 
-async def test_an_engine_error_on_the_local_path_is_not_retried(world: World) -> None:
-    world.prefill_b.faults = [Fault.HTTP_500]
+@pytest.mark.parametrize(
+    ("role", "fault", "stream"),
+    [
+        (Role.PREFILL, Fault.HTTP_500, False),
+        (Role.PREFILL, Fault.ABORTED, True),
+        (Role.DECODE, Fault.HTTP_500, False),
+        (Role.DECODE, Fault.ABORTED, False),
+        (Role.DECODE, Fault.SSE_ERROR, True),
+    ],
+)
+async def test_an_engine_error_on_the_local_path_is_retried_on_the_remote_prefill(
+    world: World, role: Role, fault: Fault, stream: bool
+) -> None:
+    engine = world.prefill_b if role is Role.PREFILL else world.decode_b
+    engine.faults = [fault]
+    body = {"prompt": words(5), "max_tokens": 4, "stream": stream}
+    async with asyncio.timeout(5), world.http.post("/v1/completions", json=body) as response:
+        text = await response.text()
+    assert response.status == 200, text
+    assert response.headers["x-prfaas-prefill"] == "a-prefill-0"
+    assert response.headers["x-prfaas-route"] == "offload"
+    assert response.headers["x-prfaas-reason"] == "local_failed"
+    got = answer_of(text) if stream else json.loads(text)["choices"][0]["text"]
+    assert got == " ".join(expected_words(words(5), 4))
+    await assert_no_legs_left(world)
+
+
+async def test_an_engine_error_everywhere_is_502_after_each_prefill_was_asked_once(
+    world: World,
+) -> None:
+    world.prefill_b.faults = [Fault.HTTP_500] * 3
+    world.prefill_a.faults = [Fault.HTTP_500] * 3
     response, answer = await world.complete(words(5))
     assert response.status == 502
     assert response.headers["Retry-After"] == "1"
-    assert response.headers["x-prfaas-reason"] == "local_failed"
     assert "the engine is broken" in answer["error"]["message"]
+    assert (len(world.prefill_b.requests), len(world.prefill_a.requests)) == (1, 1)
     await assert_no_legs_left(world)
+
+
+async def test_a_client_error_on_the_local_path_is_not_retried(world: World) -> None:
+    world.prefill_b.faults = [Fault.HTTP_400]
+    response, _ = await world.complete(words(5))
+    assert response.status == 400
+    assert world.prefill_a.requests == []
 
 
 async def test_a_full_queue_on_the_local_path_is_503_and_no_quarantine(world: World) -> None:
@@ -147,6 +184,7 @@ async def test_a_full_queue_on_the_local_path_is_503_and_no_quarantine(world: Wo
     assert response.headers["Retry-After"] == "1"
     assert answer["error"]["code"] == "overloaded"
     assert (await world.node("b-decode-0"))["quarantined_s"] == 0
+    assert world.prefill_a.requests == []
 
 
 async def test_an_offload_whose_fallback_fails_too_is_502(world: World) -> None:
