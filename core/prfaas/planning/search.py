@@ -1,0 +1,258 @@
+"""The exhaustive search for the threshold and the roles that let the most requests through.
+
+Source: PrfaaS §3.4.2: a two-dimensional grid search over t and N_p/N_d.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prfaas.errors import ConfigError
+from prfaas.planning.site import Constraints, Site
+from prfaas.throughput import Demand, Expectation, Split, Stages, split_at, stages
+from prfaas.throughput.equations import (
+    local_limit,
+    offload_limit,
+    theta_pd_d,
+    theta_pd_p,
+    theta_prfaas,
+)
+from prfaas.throughput.ttft import Ttft, arrival_of, ttft_of
+from prfaas.workload.lengths import Lengths
+
+Floats = NDArray[np.float64]
+
+#: Plans this close (relative) are equal: of them the one with the most room for prefill is taken.
+_EQUAL = 1e-9
+_MAX_SITES = 20_000
+_MAX_THRESHOLDS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The best deployment found. `n_prfaas` is per PrfaaS cluster, in the site's order.
+
+    `evaluated` is the number of combinations of threshold and instances that were compared.
+    """
+
+    threshold_tokens: int
+    n_prfaas: tuple[int, ...]
+    n_p: int
+    n_d: int
+    stages: Stages
+    ttft: Ttft
+    cost_per_hour: float | None
+    evaluated: int
+
+    @property
+    def lambda_max(self) -> float:
+        """Return the requests per second that the plan can take."""
+        return self.stages.lambda_max
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    rate: float
+    room: float
+    threshold: float
+    site: Site
+    n_p: int
+    n_d: int
+
+
+def plan(
+    site: Site,
+    demand: Demand,
+    constraints: Constraints | None = None,
+    *,
+    expectation: Expectation = Expectation.MEAN_LENGTH,
+) -> Plan:
+    """Return the plan of the highest Lambda_max within the constraints.
+
+    Raises:
+        ConfigError: no plan keeps the constraints; the text says which.
+    """
+    constraints = constraints or Constraints()
+    site = _with_link_share(site, constraints.link_share)
+    parts = split_at(demand.lengths, threshold_grid(demand.lengths, constraints), expectation)
+    sites = list(_sites(site, constraints))
+    best: _Found | None = None
+    evaluated = 0
+    for smaller in sites:
+        roles = _roles(smaller, constraints)
+        evaluated += len(roles) * len(parts.thresholds)
+        found = _best_of(smaller, roles, demand, constraints, parts) if roles else None
+        best = _better(best, found)
+    if best is None:
+        raise ConfigError(_why_none(site, sites, constraints))
+    return _plan_of(best, demand, expectation, evaluated)
+
+
+def threshold_grid(lengths: Lengths, constraints: Constraints) -> Floats:
+    """Return the thresholds to compare: 0 (all is offloaded) to the first that offloads nothing."""
+    if constraints.threshold_tokens is not None:
+        return np.array([constraints.threshold_tokens])
+    top = float(lengths.cells()[0][-1])
+    while float(lengths.above(np.array(top))) > 0 and top < 1e12:
+        top *= 1.01
+    step = constraints.threshold_step_tokens
+    if top / step > _MAX_THRESHOLDS:
+        raise ConfigError(
+            f"threshold_step_tokens = {step}: allowed: at least {top / _MAX_THRESHOLDS:.0f}"
+            f" for prompts of up to {top:.0f} tokens"
+        )
+    return np.arange(0, np.ceil(top / step) + 1) * float(step)
+
+
+def _sites(site: Site, constraints: Constraints) -> Iterator[Site]:
+    """Give the whole site or, under a limit of cost, all parts of it that keep the limit."""
+    limit = constraints.max_cost_per_hour
+    if limit is None:
+        yield site
+        return
+    if site.cost_per_hour() is None:
+        raise ConfigError("max_cost_per_hour: prices: every cluster's hardware needs one")
+    counts = [range(constraints.min_prfaas, remote.instances + 1) for remote in site.remotes]
+    counts.append(range(1, site.pd.instances + 1))
+    choices = prod(map(len, counts))
+    if choices > _MAX_SITES:
+        raise ConfigError(
+            f"max_cost_per_hour: {choices} choices of instances: allowed: {_MAX_SITES}"
+        )
+    for *n_prfaas, pd_instances in product(*counts):
+        smaller = site.resized(n_prfaas, pd_instances)
+        if (smaller.cost_per_hour() or 0.0) <= limit * (1 + _EQUAL):
+            yield smaller
+
+
+def _roles(site: Site, constraints: Constraints) -> list[tuple[int, int]]:
+    """Return all (N_p, N_d) within the floors; what is fixed leaves instances idle if it must."""
+    total = site.pd.instances
+    if constraints.n_p is not None and constraints.n_d is not None:
+        pairs = [(constraints.n_p, constraints.n_d)]
+    elif constraints.n_p is not None:
+        pairs = [(constraints.n_p, total - constraints.n_p)]
+    elif constraints.n_d is not None:
+        pairs = [(total - constraints.n_d, constraints.n_d)]
+    else:
+        pairs = [(n_p, total - n_p) for n_p in range(total + 1)]
+    return [
+        (n_p, n_d)
+        for n_p, n_d in pairs
+        if n_p >= constraints.min_prefill and n_d >= constraints.min_decode and n_p + n_d <= total
+    ]
+
+
+def _best_of(
+    site: Site,
+    roles: list[tuple[int, int]],
+    demand: Demand,
+    constraints: Constraints,
+    parts: Split,
+) -> _Found | None:
+    """Return the best threshold and roles of one site; None if no threshold keeps the TTFT."""
+    rates, room = rate_grid(site, roles, demand, parts)
+    allowed = _keeps_ttft(site, demand, constraints, parts.thresholds)
+    rates = np.where(allowed, rates, -1.0)
+    highest = float(rates.max())
+    if highest < 0:
+        return None
+    most = np.where(rates >= highest * (1 - _EQUAL), room, -1.0)
+    row, column = np.unravel_index(int(np.argmax(most)), rates.shape)
+    n_p, n_d = roles[int(row)]
+    threshold = float(parts.thresholds[column])
+    return _Found(highest, float(most[row, column]), threshold, site, n_p, n_d)
+
+
+def rate_grid(
+    site: Site, roles: list[tuple[int, int]], demand: Demand, parts: Split
+) -> tuple[Floats, Floats]:
+    """Return Lambda_max and the limit of prefill alone, both `(num_roles, num_thresholds)`."""
+    share = parts.offload_fraction
+    offloaded = np.zeros_like(share)
+    for remote in site.remotes:
+        seconds = parts.long_mean(remote.profile.prefill_s.over)
+        size = parts.long_mean(remote.profile.kv_bytes.over)
+        offloaded = offloaded + np.where(
+            share > 0,
+            theta_prfaas(remote.instances, seconds, remote.usable_bytes_per_s, size),
+            0.0,
+        )
+    short_s = parts.short_mean(site.pd.profile.prefill_s.over)
+    one = np.where(share < 1, theta_pd_p(1, short_s), 0.0)
+    n_p = np.array([[p] for p, _ in roles], dtype=np.float64)
+    per_decode = theta_pd_d(1, site.pd.profile, demand.tpot_s, demand.output_tokens)
+    decode = np.array([[d * per_decode] for _, d in roles])
+    prefill = np.minimum(offload_limit(offloaded, share), local_limit(n_p * one, share))
+    return np.minimum(prefill, decode), prefill
+
+
+def _keeps_ttft(
+    site: Site, demand: Demand, constraints: Constraints, thresholds: Floats
+) -> NDArray[np.bool_]:
+    goal = constraints.ttft
+    if goal is None:
+        return np.ones(thresholds.shape, dtype=np.bool_)
+    arrival = arrival_of(site.remotes, site.pd.profile, transfer=True)
+    if goal.quantile is None:
+        return np.asarray(arrival.mean_s(demand.lengths, thresholds) <= goal.seconds)
+    within = arrival.share_within(demand.lengths, thresholds, goal.seconds)
+    return np.asarray(within >= goal.quantile - _EQUAL)
+
+
+def _better(left: _Found | None, right: _Found | None) -> _Found | None:
+    """Return the higher rate; of equals the cheaper, then the one with more room for prefill."""
+    if left is None or right is None:
+        return left or right
+    if abs(left.rate - right.rate) > _EQUAL * max(left.rate, right.rate):
+        return left if left.rate > right.rate else right
+    costs = [found.site.cost_per_hour() or 0.0 for found in (left, right)]
+    if costs[0] != costs[1]:
+        return left if costs[0] < costs[1] else right
+    return left if left.room >= right.room else right
+
+
+def _plan_of(found: _Found, demand: Demand, expectation: Expectation, evaluated: int) -> Plan:
+    site, threshold = found.site, found.threshold
+    pd = site.pd.divided(found.n_p, found.n_d)
+    at = stages(site.remotes, pd, demand, threshold, expectation=expectation)
+    return Plan(
+        threshold_tokens=round(threshold) if np.isfinite(threshold) else NEVER,
+        n_prfaas=tuple(remote.instances for remote in site.remotes),
+        n_p=found.n_p,
+        n_d=found.n_d,
+        stages=at,
+        ttft=ttft_of(site.remotes, site.pd.profile, demand.lengths, threshold),
+        cost_per_hour=site.cost_per_hour(),
+        evaluated=evaluated,
+    )
+
+
+#: The threshold, in whole tokens, of a plan that was given an infinite one.
+NEVER = 1 << 30
+
+
+def _with_link_share(site: Site, share: float) -> Site:
+    if share >= 1:
+        return site
+    remotes = tuple(
+        replace(remote, link_share=min(remote.link_share, share)) for remote in site.remotes
+    )
+    return replace(site, remotes=remotes)
+
+
+def _why_none(site: Site, sites: list[Site], constraints: Constraints) -> str:
+    if not sites:
+        cost = constraints.max_cost_per_hour
+        return f"max_cost_per_hour = {cost}: too low for any choice of instances"
+    if not any(_roles(smaller, constraints) for smaller in sites):
+        return (
+            f"n_p, n_d, min_prefill, min_decode: no division of {site.pd.instances} instances of"
+            f" {site.pd.name} keeps them"
+        )
+    assert constraints.ttft is not None
+    return f"ttft_s = {constraints.ttft.seconds}: no threshold keeps it, even without queues"
