@@ -22,6 +22,7 @@ class Reason(StrEnum):
     # Routes.
     BELOW_THRESHOLD = "below_threshold"
     ABOVE_THRESHOLD = "above_threshold"
+    LINK_CONGESTED = "link_congested"
     NO_REMOTE_PREFILL = "no_remote_prefill"
     NO_LOCAL_PREFILL = "no_local_prefill"
     OFFLOAD_FAILED = "offload_failed"

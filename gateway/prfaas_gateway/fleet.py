@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from prfaas.blocks import HashedPrompt, PrefixIndex
 from prfaas.reasons import Reason
 from prfaas.records import NodeRecord, Role, RoutingPolicy
-from prfaas.routing import NodeState, Quarantine, Snapshot
+from prfaas.routing import NodeState, Quarantine, Routable, Snapshot, snapshot_of
 from prfaas_coord import ViewStatus
 from prfaas_gateway.errors import RequestError, ServiceError
 
@@ -38,6 +38,7 @@ class Fleet:
         self._region = region
         self._default_threshold_tokens = default_threshold_tokens
         self._in_flight: Counter[str] = Counter()
+        self._backlog_tokens: Counter[str] = Counter()
         self._quarantine = Quarantine()
         self._indexes: dict[str, tuple[str, PrefixIndex]] = {}
         self._pruned_for: Mapping[str, NodeRecord] | None = None
@@ -62,11 +63,18 @@ class Fleet:
         """Return the records of all prefill and decode nodes."""
         return [node for node in self._view.nodes.values() if node.role is not Role.GATEWAY]
 
-    def snapshot(self, prompt: HashedPrompt) -> Snapshot:
+    def snapshot(self, prompt: HashedPrompt) -> Snapshot[Routable]:
         """Return what routing decides a request from."""
+        return snapshot_of(
+            self.states(prompt),
+            region=self._region,
+            threshold_tokens=self.policy.threshold_tokens,
+        )
+
+    def states(self, prompt: HashedPrompt) -> list[NodeState]:
+        """Return every engine as it is for this prompt."""
         self._prune()
-        nodes = tuple(self._state(node, prompt) for node in self.engines())
-        return Snapshot(self._region, self.policy.threshold_tokens, nodes)
+        return [self._state(node, prompt) for node in self.engines()]
 
     def _state(self, node: NodeRecord, prompt: HashedPrompt) -> NodeState:
         prefix_tokens = self._index(node).match(prompt) if node.role is Role.PREFILL else 0
@@ -75,6 +83,7 @@ class Fleet:
             in_flight=self._in_flight[node.name],
             prefix_tokens=prefix_tokens,
             quarantined_until_s=self._quarantine.until_s(node.name, node.session),
+            backlog_tokens=self._backlog_tokens[node.name],
         )
 
     def _index(self, node: NodeRecord) -> PrefixIndex:
@@ -97,15 +106,17 @@ class Fleet:
         self._indexes = {name: known for name, known in self._indexes.items() if name in nodes}
 
     @contextmanager
-    def occupy(self, node: NodeRecord) -> Iterator[None]:
-        """Count a leg at the node while the context lasts."""
+    def occupy(self, node: NodeRecord, backlog_tokens: int = 0) -> Iterator[None]:
+        """Count a leg at the node, and the tokens it has to prefill, while the context lasts."""
         self._in_flight[node.name] += 1
+        self._backlog_tokens[node.name] += backlog_tokens
         try:
             yield
         finally:
             self._in_flight[node.name] -= 1
+            self._backlog_tokens[node.name] -= backlog_tokens
             if not self._in_flight[node.name]:
-                del self._in_flight[node.name]
+                del self._in_flight[node.name], self._backlog_tokens[node.name]
 
     def note_unreachable(self, node: NodeRecord) -> None:
         """Leave the node alone for a moment."""
@@ -206,6 +217,7 @@ class Fleet:
             "model_id": node.model_id,
             "context_tokens": node.context_tokens,
             "in_flight": self._in_flight[node.name],
+            "backlog_tokens": self._backlog_tokens[node.name],
             "quarantined_s": round(max(0.0, until_s - _now_s()), 3) if until_s else 0.0,
             "index_blocks": len(index) if index is not None else 0,
         }

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from prfaas.records import NodeRecord, Role
+from prfaas.records import NodeRecord
 from prfaas_gateway.fleet import Fleet
 from prfaas_gateway.verdict import find_abort, find_abort_in_events
 
@@ -86,12 +86,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """What to send where. `rid` is how the engine knows this attempt."""
+    """What to send where. `rid` is how the engine knows this attempt; `backlog_tokens` is what the
+    leg makes the node prefill."""
 
     node: NodeRecord
     path: str
     rid: str
     body: bytes
+    backlog_tokens: int = 0
 
 
 class LegRunner:
@@ -129,7 +131,7 @@ class LegRunner:
 
     async def _open(self, leg: Leg, *, stream: bool) -> Answer | LegFailure:
         with ExitStack() as resources:
-            resources.enter_context(self._fleet.occupy(leg.node))
+            resources.enter_context(self._fleet.occupy(leg.node, leg.backlog_tokens))
             try:
                 response = await self._session.post(
                     leg.node.url + leg.path,
@@ -204,6 +206,7 @@ def build_legs(
     decode: NodeRecord,
     room: int,
     rid: str,
+    uncached_tokens: int = 0,
 ) -> tuple[Leg, Leg]:
     """Return the prefill leg and the decode leg of one attempt.
 
@@ -218,7 +221,9 @@ def build_legs(
     }
     legs = []
     for node in (prefill, decode):
-        extra = decode_extra if node.role is Role.DECODE else {"stream": False}
+        is_prefill = node is prefill
+        extra = {"stream": False} if is_prefill else decode_extra
         tail = json.dumps({**meeting, **extra}, separators=(",", ":")).encode()
-        legs.append(Leg(node, path, rid, shared[:-1] + b"," + tail[1:]))
+        body = shared[:-1] + b"," + tail[1:]
+        legs.append(Leg(node, path, rid, body, uncached_tokens if is_prefill else 0))
     return legs[0], legs[1]

@@ -1,17 +1,41 @@
 """Short-term routing: from a snapshot of the nodes to a decision with a reason. Pure."""
 
-from prfaas.routing.decide import decide, decide_retry
-from prfaas.routing.decision import Decision, Refusal
+from prfaas.routing.decide import decide, decide_retry, pick_best
+from prfaas.routing.decision import Decision, Move, Refusal
+from prfaas.routing.link_control import LinkControl, LinkLimits, LinkSignal
 from prfaas.routing.quarantine import Quarantine
-from prfaas.routing.snapshot import NodeState, RouteRequest, Snapshot
+from prfaas.routing.snapshot import (
+    Bandwidth,
+    LinkRule,
+    ListedNodes,
+    NodePool,
+    NodeState,
+    RemoteRegion,
+    Routable,
+    RouteRequest,
+    Snapshot,
+    snapshot_of,
+)
 
 __all__ = [
+    "Bandwidth",
     "Decision",
+    "LinkControl",
+    "LinkLimits",
+    "LinkRule",
+    "LinkSignal",
+    "ListedNodes",
+    "Move",
+    "NodePool",
     "NodeState",
     "Quarantine",
     "Refusal",
+    "RemoteRegion",
+    "Routable",
     "RouteRequest",
     "Snapshot",
     "decide",
     "decide_retry",
+    "pick_best",
+    "snapshot_of",
 ]

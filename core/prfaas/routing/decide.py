@@ -1,30 +1,42 @@
 """The routing rule: filter, score, pick.
 
-Source: PrfaaS §3.4.3, bandwidth-scarce mode: a request is judged by the cache of the local cluster
-alone, and offloaded when its uncached length exceeds the threshold t.
+Source: PrfaaS §3.4.3. While bandwidth is scarce a request is judged by the cache of its own region
+alone; while it is abundant, by the best cache anywhere, which is then moved to where the request is
+computed.
 """
 
+import math
+from collections.abc import Sequence
+
 from prfaas.reasons import Reason, Route
-from prfaas.records import Role
-from prfaas.routing.decision import Decision, Refusal
-from prfaas.routing.snapshot import NodeState, RouteRequest, Snapshot
+from prfaas.routing.decision import Decision, Move, Refusal
+from prfaas.routing.snapshot import Bandwidth, NodeState, Q, RemoteRegion, Routable, Snapshot
+
+_NONE: frozenset[str] = frozenset()
+_Remote = tuple[RemoteRegion[Q], NodeState]
 
 
-def decide(request: RouteRequest, snapshot: Snapshot, now_s: float) -> Decision | Refusal:
+def decide(request: Q, snapshot: Snapshot[Q], now_s: float) -> Decision | Refusal:
     """Choose the nodes for a request's first attempt."""
-    decodes, local, remote = _candidates(request, snapshot, now_s, avoid=frozenset())
-    if not decodes:
+    decode = _pick_decode(request, snapshot, now_s, avoid=_NONE)
+    if decode is None:
         return Refusal(Reason.NO_DECODE)
-    if not local and not remote:
-        return Refusal(Reason.NO_PREFILL)
-    route, reason = _route(request, local, remote, snapshot.threshold_tokens)
-    prefill = _pick(remote if route is Route.OFFLOAD else local)
-    return _decision(route, reason, prefill, _pick(decodes))
+    local, remote = _pick_prefills(request, snapshot, now_s, avoid=_NONE)
+    if local is None or remote is None:
+        return _decide_alone(request, snapshot, local=local, remote=remote, decode=decode)
+    region, node = remote
+    uncached_tokens = request.prompt_tokens - _counted_prefix_tokens(local, region, node)
+    threshold_tokens = snapshot.threshold_tokens
+    if uncached_tokens <= threshold_tokens:
+        return _decision(Route.LOCAL, Reason.BELOW_THRESHOLD, local, decode, region, node)
+    if region.link.closed or uncached_tokens <= threshold_tokens * region.link.threshold_factor:
+        return _decision(Route.LOCAL, Reason.LINK_CONGESTED, local, decode)
+    return _decision(Route.OFFLOAD, Reason.ABOVE_THRESHOLD, node, decode, region, local)
 
 
 def decide_retry(
-    request: RouteRequest,
-    snapshot: Snapshot,
+    request: Q,
+    snapshot: Snapshot[Q],
     now_s: float,
     *,
     failed: Decision,
@@ -35,73 +47,115 @@ def decide_retry(
     A failed offload comes home as a fallback. A failed local attempt goes to other nodes, the
     local ones first.
     """
-    decodes, local, remote = _candidates(request, snapshot, now_s, avoid=avoid)
-    if not decodes:
+    decode = _pick_decode(request, snapshot, now_s, avoid=avoid)
+    if decode is None:
         return Refusal(Reason.NO_DECODE)
-    if not local and not remote:
+    offloaded = failed.route is Route.OFFLOAD
+    reason = Reason.OFFLOAD_FAILED if offloaded else Reason.LOCAL_FAILED
+    local, remote = _pick_prefills(request, snapshot, now_s, avoid=avoid)
+    if local is not None:
+        return _decision(Route.FALLBACK if offloaded else Route.LOCAL, reason, local, decode)
+    if remote is None:
         return Refusal(Reason.NO_PREFILL)
-    route = Route.LOCAL if local else Route.OFFLOAD
-    reason = Reason.LOCAL_FAILED
-    if failed.route is Route.OFFLOAD:
-        route = Route.FALLBACK if local else Route.OFFLOAD
-        reason = Reason.OFFLOAD_FAILED
-    return _decision(route, reason, _pick(local or remote), _pick(decodes))
+    return _decision(Route.OFFLOAD, reason, remote[1], decode)
 
 
-def _decision(route: Route, reason: Reason, prefill: NodeState, decode: NodeState) -> Decision:
-    return Decision(
-        route=route,
-        reason=reason,
-        prefill=prefill.record,
-        decode=decode.record,
-        prefix_tokens=prefill.prefix_tokens,
+def pick_best(nodes: Sequence[NodeState], request: Routable) -> NodeState | None:
+    """Return the node with the least prompt tokens to compute before the request is prefilled.
+
+    That is its backlog plus what it has not cached of this prompt; then the one with the least in
+    flight; then by name.
+    """
+    if len(nodes) < 2:
+        return nodes[0] if nodes else None
+    prompt_tokens = request.prompt_tokens
+    return min(nodes, key=lambda node: _rank(node, prompt_tokens))
+
+
+def _rank(node: NodeState, prompt_tokens: int) -> tuple[int, int, str]:
+    work_tokens = node.backlog_tokens + prompt_tokens - node.prefix_tokens
+    return work_tokens, node.in_flight, node.record.name
+
+
+def _pick_decode(
+    request: Q, snapshot: Snapshot[Q], now_s: float, *, avoid: frozenset[str]
+) -> NodeState | None:
+    pool = snapshot.decodes
+    return pick_best(
+        pool.candidates(request, now_s, avoid) or pool.candidates(request, math.inf, avoid), request
     )
 
 
-def _candidates(
-    request: RouteRequest, snapshot: Snapshot, now_s: float, *, avoid: frozenset[str]
-) -> tuple[list[NodeState], list[NodeState], list[NodeState]]:
-    """Return the decode nodes, the local prefill nodes and the remote ones that may serve."""
-    fit = [
-        node for node in snapshot.nodes if node.record.name not in avoid and _fits(node, request)
-    ]
-    decodes = [
-        node
-        for node in fit
-        if node.record.role is Role.DECODE and node.record.region == snapshot.region
-    ]
-    prefills = [node for node in fit if node.record.role is Role.PREFILL]
-    prefills = _prefer_free(prefills, now_s)
-    local = [node for node in prefills if node.record.region == snapshot.region]
-    remote = [node for node in prefills if node.record.region != snapshot.region]
-    return _prefer_free(decodes, now_s), local, remote
+def _pick_prefills(
+    request: Q, snapshot: Snapshot[Q], now_s: float, *, avoid: frozenset[str]
+) -> tuple[NodeState | None, _Remote[Q] | None]:
+    """Return the best local and the best remote node.
+
+    If all are in quarantine, as if none were: a try is better than a refusal.
+    """
+    local = pick_best(snapshot.local.candidates(request, now_s, avoid), request)
+    remote = _pick_remote(request, snapshot, now_s, avoid=avoid)
+    if local is None and remote is None and now_s < math.inf:
+        return _pick_prefills(request, snapshot, math.inf, avoid=avoid)
+    return local, remote
 
 
-def _fits(node: NodeState, request: RouteRequest) -> bool:
-    record = node.record
-    if request.model_id and record.model_id != request.model_id:
-        return False
-    return not record.context_tokens or request.total_tokens <= record.context_tokens
+def _pick_remote(
+    request: Q, snapshot: Snapshot[Q], now_s: float, *, avoid: frozenset[str]
+) -> _Remote[Q] | None:
+    """Return the best remote node and its region; regions behind open links come first."""
+    prompt_tokens = request.prompt_tokens
+    best: _Remote[Q] | None = None
+    best_rank: tuple[bool, float, tuple[int, int, str]] | None = None
+    for region in snapshot.remotes:
+        node = pick_best(region.pool.candidates(request, now_s, avoid), request)
+        if node is None:
+            continue
+        if len(snapshot.remotes) == 1:
+            return region, node
+        link = region.link
+        rank = (link.closed, link.threshold_factor, _rank(node, prompt_tokens))
+        if best_rank is None or rank < best_rank:
+            best, best_rank = (region, node), rank
+    return best
 
 
-def _prefer_free(nodes: list[NodeState], now_s: float) -> list[NodeState]:
-    """Drop quarantined nodes, unless that leaves none: a try is better than a refusal."""
-    return [node for node in nodes if node.quarantined_until_s <= now_s] or nodes
+def _counted_prefix_tokens(local: NodeState, region: RemoteRegion[Q], remote: NodeState) -> int:
+    if region.link.bandwidth is Bandwidth.SCARCE:
+        return local.prefix_tokens
+    return max(local.prefix_tokens, remote.prefix_tokens)
 
 
-def _route(
-    request: RouteRequest, local: list[NodeState], remote: list[NodeState], threshold_tokens: int
-) -> tuple[Route, Reason]:
-    if not local:
-        return Route.OFFLOAD, Reason.NO_LOCAL_PREFILL
-    uncached_tokens = request.prompt_tokens - _pick(local).prefix_tokens
-    if uncached_tokens <= threshold_tokens:
-        return Route.LOCAL, Reason.BELOW_THRESHOLD
-    if not remote:
-        return Route.LOCAL, Reason.NO_REMOTE_PREFILL
-    return Route.OFFLOAD, Reason.ABOVE_THRESHOLD
+def _decide_alone(
+    request: Routable,
+    snapshot: Snapshot[Q],
+    *,
+    local: NodeState | None,
+    remote: _Remote[Q] | None,
+    decode: NodeState,
+) -> Decision | Refusal:
+    """Decide where only local prefill nodes are left, or only remote ones."""
+    if local is None:
+        if remote is None:
+            return Refusal(Reason.NO_PREFILL)
+        return _decision(Route.OFFLOAD, Reason.NO_LOCAL_PREFILL, remote[1], decode)
+    below = request.prompt_tokens - local.prefix_tokens <= snapshot.threshold_tokens
+    reason = Reason.BELOW_THRESHOLD if below else Reason.NO_REMOTE_PREFILL
+    return _decision(Route.LOCAL, reason, local, decode)
 
 
-def _pick(nodes: list[NodeState]) -> NodeState:
-    """Return the node with the least in flight; then the longest prefix hit; then by name."""
-    return min(nodes, key=lambda node: (node.in_flight, -node.prefix_tokens, node.record.name))
+def _decision(
+    route: Route,
+    reason: Reason,
+    prefill: NodeState,
+    decode: NodeState,
+    region: RemoteRegion[Q] | None = None,
+    other: NodeState | None = None,
+) -> Decision:
+    """Return the decision; with `region` and `other` a longer prefix there is moved, if it may."""
+    move = None
+    if region is not None and other is not None:
+        abundant = region.link.bandwidth is Bandwidth.ABUNDANT and not region.link.closed
+        if abundant and other.prefix_tokens > prefill.prefix_tokens:
+            move = Move(other.record, other.prefix_tokens)
+    return Decision(route, reason, prefill.record, decode.record, prefill.prefix_tokens, move)

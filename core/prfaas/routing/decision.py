@@ -7,14 +7,26 @@ from prfaas.records import NodeRecord
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """Bring the first `tokens` of the prompt from the cache of `source` to the prefill node."""
+
+    source: NodeRecord
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
-    """Serve the request on these two nodes; `prefix_tokens` is the hit at the prefill node."""
+    """Serve the request on these two nodes; `prefix_tokens` is the hit at the prefill node.
+
+    `move` is set where another region holds more of the prompt and the link has room for it.
+    """
 
     route: Route
     reason: Reason
     prefill: NodeRecord
     decode: NodeRecord
     prefix_tokens: int = 0
+    move: Move | None = None
 
 
 @dataclass(frozen=True, slots=True)

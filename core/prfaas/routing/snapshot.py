@@ -1,37 +1,162 @@
 """What a routing decision is made from."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
 
-from prfaas.records import NodeRecord
+from prfaas.records import NodeRecord, Role
+
+
+class Routable(Protocol):
+    """What routing reads of a request; `total_tokens` is its prompt plus its longest output."""
+
+    @property
+    def model_id(self) -> str:
+        """The model, or empty for any."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The whole prompt, cached or not."""
+
+    @property
+    def total_tokens(self) -> int:
+        """The room it needs in a context."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRequest:
+    """A request, for routing."""
+
+    model_id: str
+    prompt_tokens: int
+    total_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
     """One node as the dispatcher knows it.
 
-    `in_flight` counts the legs that this gateway has there; `prefix_tokens` is the prompt's prefix
-    hit at this node (0 for decode nodes); `quarantined_until_s` is on the clock of `decide`.
+    `in_flight` counts the legs that this dispatcher has there and `backlog_tokens` the uncached
+    prompt tokens of those that are not yet prefilled; `prefix_tokens` is the prompt's prefix hit at
+    this node (0 for decode nodes); `quarantined_until_s` is on the clock of `decide`.
     """
 
     record: NodeRecord
     in_flight: int = 0
     prefix_tokens: int = 0
     quarantined_until_s: float = 0.0
+    backlog_tokens: int = 0
+
+
+R = TypeVar("R", bound=Routable, contravariant=True)
+Q = TypeVar("Q", bound=Routable)
+
+
+class NodePool(Protocol[R]):
+    """The nodes of one role in one region, or in several.
+
+    `candidates` may leave out any node that `pick_best` would not choose, so that a pool with an
+    index answers without a look at every node.
+    """
+
+    def candidates(self, request: R, now_s: float, avoid: frozenset[str]) -> Sequence[NodeState]:
+        """Return the nodes that may serve the request, `avoid` (names) left out.
+
+        Nodes in quarantine at `now_s` are left out as well; at infinity none is.
+        """
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ListedNodes:
+    """A pool that looks at every node: right for a gateway's hundreds.
+
+    Nodes that cannot take the request are left out, and quarantined ones.
+    """
+
+    nodes: tuple[NodeState, ...]
+
+    def candidates(
+        self, request: Routable, now_s: float, avoid: frozenset[str]
+    ) -> Sequence[NodeState]:
+        """Return the nodes that may serve the request, `avoid` (names) left out."""
+        return [
+            node
+            for node in self.nodes
+            if node.quarantined_until_s <= now_s
+            and node.record.name not in avoid
+            and _fits(node.record, request)
+        ]
+
+
+class Bandwidth(StrEnum):
+    """How much the link between regions has to spare; decides whose cache counts.
+
+    Source: PrfaaS §3.4.3.
+    """
+
+    SCARCE = "scarce"
+    ABUNDANT = "abundant"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRule:
+    """What the state of a region's link means for offloads to it.
+
+    A request is offloaded above `threshold_tokens` times `threshold_factor` (1 for a healthy link,
+    more as it fills); a closed link gets none.
+    """
+
+    bandwidth: Bandwidth = Bandwidth.SCARCE
+    threshold_factor: float = 1.0
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRegion(Generic[Q]):
+    """The prefill nodes of another region and the link to it."""
+
+    region: str
+    pool: NodePool[Q]
+    link: LinkRule = LinkRule()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(Generic[Q]):
     """All nodes at one moment. `region` is where requests are decoded."""
 
     region: str
     threshold_tokens: int
-    nodes: tuple[NodeState, ...]
+    decodes: NodePool[Q]
+    local: NodePool[Q]
+    remotes: tuple[RemoteRegion[Q], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RouteRequest:
-    """What routing needs of a request; `total_tokens` is its prompt plus its longest output."""
+def snapshot_of(
+    nodes: Iterable[NodeState], *, region: str, threshold_tokens: int
+) -> Snapshot[Routable]:
+    """Return a snapshot of listed nodes, the remote regions in order of name."""
+    decodes: list[NodeState] = []
+    prefills: dict[str, list[NodeState]] = {}
+    for node in nodes:
+        if node.record.role is Role.PREFILL:
+            prefills.setdefault(node.record.region, []).append(node)
+        elif node.record.role is Role.DECODE and node.record.region == region:
+            decodes.append(node)
+    local = prefills.pop(region, [])
+    return Snapshot(
+        region=region,
+        threshold_tokens=threshold_tokens,
+        decodes=ListedNodes(tuple(decodes)),
+        local=ListedNodes(tuple(local)),
+        remotes=tuple(
+            RemoteRegion(name, ListedNodes(tuple(members)))
+            for name, members in sorted(prefills.items())
+        ),
+    )
 
-    model_id: str
-    prompt_tokens: int
-    total_tokens: int
+
+def _fits(record: NodeRecord, request: Routable) -> bool:
+    if request.model_id and record.model_id != request.model_id:
+        return False
+    return not record.context_tokens or request.total_tokens <= record.context_tokens

@@ -40,7 +40,7 @@ async def test_the_snapshot_counts_legs_and_prefixes() -> None:
     prompt = HashedPrompt.of(range(200))
     fleet.note_prefilled(PREFILL, prompt)
     with fleet.occupy(PREFILL), fleet.occupy(PREFILL), fleet.occupy(DECODE):
-        states = {state.record.name: state for state in fleet.snapshot(prompt).nodes}
+        states = {state.record.name: state for state in fleet.states(prompt)}
         assert {name: state.in_flight for name, state in states.items()} == {
             "b-prefill-0": 2,
             "b-decode-0": 1,
@@ -57,11 +57,11 @@ async def test_prefixes_of_an_earlier_session_are_neither_kept_nor_added() -> No
     fleet.note_prefilled(PREFILL, prompt)
     restarted = replace(PREFILL, session="s2")
     view.nodes = {node.name: node for node in (restarted, DECODE)}
-    assert all(state.prefix_tokens == 0 for state in fleet.snapshot(prompt).nodes)
+    assert all(state.prefix_tokens == 0 for state in fleet.states(prompt))
     fleet.note_prefilled(PREFILL, prompt)  # a late answer of the process that is gone
-    assert all(state.prefix_tokens == 0 for state in fleet.snapshot(prompt).nodes)
+    assert all(state.prefix_tokens == 0 for state in fleet.states(prompt))
     fleet.note_prefilled(restarted, prompt)
-    assert any(state.prefix_tokens for state in fleet.snapshot(prompt).nodes)
+    assert any(state.prefix_tokens for state in fleet.states(prompt))
 
 
 async def test_the_quarantine_of_a_node_that_left_is_forgotten() -> None:
@@ -69,11 +69,11 @@ async def test_the_quarantine_of_a_node_that_left_is_forgotten() -> None:
     fleet = Fleet(view, region="b", default_threshold_tokens=7)
     fleet.note_unreachable(PREFILL)
     prompt = HashedPrompt.of([1])
-    assert any(state.quarantined_until_s for state in fleet.snapshot(prompt).nodes)
+    assert any(state.quarantined_until_s for state in fleet.states(prompt))
     view.nodes = {"b-decode-0": DECODE}
-    fleet.snapshot(prompt)
+    fleet.states(prompt)
     view.nodes = {node.name: node for node in (PREFILL, DECODE)}
-    assert not any(state.quarantined_until_s for state in fleet.snapshot(prompt).nodes)
+    assert not any(state.quarantined_until_s for state in fleet.states(prompt))
 
 
 def test_the_policy_in_etcd_wins_over_the_configured_threshold() -> None:

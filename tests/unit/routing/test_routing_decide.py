@@ -1,10 +1,23 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from prfaas.reasons import Reason, Route
 from prfaas.records import NodeRecord, Role
-from prfaas.routing import Decision, NodeState, Refusal, RouteRequest, Snapshot, decide
+from prfaas.routing import (
+    Bandwidth,
+    Decision,
+    LinkRule,
+    Move,
+    NodeState,
+    Refusal,
+    Routable,
+    RouteRequest,
+    Snapshot,
+    decide,
+    snapshot_of,
+)
 from prfaas.routing import decide_retry as retry
 
 T = 100
@@ -16,21 +29,22 @@ def node(
     in_flight: int = 0,
     prefix_tokens: int = 0,
     quarantined_until_s: float = 0.0,
+    backlog_tokens: int = 0,
     **changes: Any,
 ) -> NodeState:
     """Return a node named `<region>-<role>-<number>`."""
     region, role, _ = name.split("-")
     values: dict[str, Any] = {"model_id": "m", "context_tokens": 1000, **changes}
     record = NodeRecord(name, Role(role), region, f"http://{name}", "s", **values)
-    return NodeState(record, in_flight, prefix_tokens, quarantined_until_s)
+    return NodeState(record, in_flight, prefix_tokens, quarantined_until_s, backlog_tokens)
 
 
 def request(prompt_tokens: int = 50, *, total_tokens: int | None = None) -> RouteRequest:
     return RouteRequest("m", prompt_tokens, total_tokens or prompt_tokens + 16)
 
 
-def snapshot(*nodes: NodeState) -> Snapshot:
-    return Snapshot("b", T, nodes)
+def snapshot(*nodes: NodeState) -> Snapshot[Routable]:
+    return snapshot_of(nodes, region="b", threshold_tokens=T)
 
 
 A, B, D = node("a-prefill-0"), node("b-prefill-0"), node("b-decode-0")
@@ -92,20 +106,91 @@ def test_the_prefix_at_the_local_prefill_counts_and_the_remote_one_does_not() ->
     assert (decision.route, decision.prefix_tokens) == (Route.OFFLOAD, 128)
 
 
-def test_least_in_flight_then_longest_prefix_then_name() -> None:
+@pytest.mark.parametrize(
+    ("prefills", "chosen"),
+    [
+        ("busy warm", "busy"),  # 50 queued and 10 to compute beat 64 to compute
+        ("busier warm idle", "warm"),  # 80 queued and 10 to compute do not
+        ("idle loaded", "idle"),  # equal work: the one with less in flight
+        ("other idle", "idle"),  # all equal: by name
+    ],
+)
+def test_the_node_with_the_least_to_compute_prefills(prefills: str, chosen: str) -> None:
+    kinds = {
+        "busy": node("b-prefill-4", backlog_tokens=50, in_flight=1, prefix_tokens=90),
+        "busier": node("b-prefill-0", backlog_tokens=80, in_flight=1, prefix_tokens=90),
+        "warm": node("b-prefill-3", prefix_tokens=36),
+        "idle": node("b-prefill-1"),
+        "other": node("b-prefill-2"),
+        "loaded": node("b-prefill-0", in_flight=1),
+    }
+    nodes = [kinds[kind] for kind in prefills.split()]
+    decision = decide(request(100), snapshot(D, *nodes), 0.0)
+    assert isinstance(decision, Decision)
+    assert decision.prefill.name == kinds[chosen].record.name
+
+
+def test_the_decode_node_with_the_least_in_flight_decodes() -> None:
     decodes = (node("b-decode-1", in_flight=2), node("b-decode-0", in_flight=3))
-    prefills = (
-        node("b-prefill-2"),
-        node("b-prefill-1"),
-        node("b-prefill-0", in_flight=1, prefix_tokens=640),
-    )
-    decision = decide(request(), snapshot(*decodes, *prefills), 0.0)
+    decision = decide(request(), snapshot(B, *decodes), 0.0)
     assert isinstance(decision, Decision)
-    assert (decision.prefill.name, decision.decode.name) == ("b-prefill-1", "b-decode-1")
-    warm = node("b-prefill-3", prefix_tokens=64)
-    decision = decide(request(), snapshot(*decodes, *prefills, warm), 0.0)
+    assert decision.decode.name == "b-decode-1"
+
+
+def with_link(rule: LinkRule, *nodes: NodeState) -> Snapshot[Routable]:
+    plain = snapshot(*nodes)
+    return replace(plain, remotes=tuple(replace(r, link=rule) for r in plain.remotes))
+
+
+def test_while_bandwidth_is_abundant_the_best_cache_anywhere_counts_and_moves() -> None:
+    rule = LinkRule(Bandwidth.ABUNDANT)
+    remote = node("a-prefill-0", prefix_tokens=200)
+    decision = decide(request(200 + T), with_link(rule, remote, B, D), 0.0)
     assert isinstance(decision, Decision)
-    assert decision.prefill.name == "b-prefill-3"
+    assert (decision.route, decision.move) == (Route.LOCAL, Move(remote.record, 200))
+    decision = decide(request(201 + T), with_link(rule, remote, B, D), 0.0)
+    assert isinstance(decision, Decision)
+    assert (decision.route, decision.move) == (Route.OFFLOAD, None)
+    local = node("b-prefill-0", prefix_tokens=64)
+    decision = decide(request(65 + T), with_link(rule, A, local, D), 0.0)
+    assert isinstance(decision, Decision)
+    assert (decision.route, decision.move) == (Route.OFFLOAD, Move(local.record, 64))
+
+
+def test_while_bandwidth_is_scarce_nothing_moves() -> None:
+    remote = node("a-prefill-0", prefix_tokens=200)
+    decision = decide(request(200 + T), with_link(LinkRule(), remote, B, D), 0.0)
+    assert isinstance(decision, Decision)
+    assert (decision.route, decision.move) == (Route.OFFLOAD, None)
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "rule", "reason"),
+    [
+        (2 * T, LinkRule(threshold_factor=2.0), "link_congested"),
+        (2 * T + 1, LinkRule(threshold_factor=2.0), "above_threshold"),
+        (900, LinkRule(closed=True), "link_congested"),
+        (T, LinkRule(closed=True), "below_threshold"),
+    ],
+)
+def test_a_congested_link_brings_the_shortest_offloads_home(
+    prompt_tokens: int, rule: LinkRule, reason: str
+) -> None:
+    decision = decide(request(prompt_tokens), with_link(rule, A, B, D), 0.0)
+    assert isinstance(decision, Decision)
+    assert decision.reason is Reason(reason)
+
+
+def test_of_several_regions_the_one_behind_the_better_link_prefills() -> None:
+    plain = snapshot(A, node("c-prefill-0", backlog_tokens=500), B, D)
+    slow, fast = plain.remotes
+    snap = replace(plain, remotes=(replace(slow, link=LinkRule(threshold_factor=1.5)), fast))
+    decision = decide(request(T * 2), snap, 0.0)
+    assert isinstance(decision, Decision)
+    assert decision.prefill.name == "c-prefill-0"
+    decision = decide(request(T * 2), plain, 0.0)
+    assert isinstance(decision, Decision)
+    assert decision.prefill.name == "a-prefill-0"
 
 
 def test_the_order_of_the_nodes_does_not_matter() -> None:

@@ -1,0 +1,48 @@
+from prfaas.routing import Bandwidth, LinkControl, LinkLimits, LinkRule, LinkSignal
+
+CALM = LinkSignal(utilisation=0.2, backlog_s=0.0)
+FULL = LinkSignal(utilisation=0.98, backlog_s=0.8)
+DOWN = LinkSignal(utilisation=0.0, backlog_s=9.0, up=False)
+
+
+def test_a_calm_link_is_open_and_abundant() -> None:
+    assert LinkControl().on_signal(CALM) == LinkRule(Bandwidth.ABUNDANT, 1.0)
+
+
+def test_a_filling_link_raises_the_threshold_step_by_step_to_a_limit() -> None:
+    control = LinkControl()
+    factors = [control.on_signal(FULL).threshold_factor for _ in range(20)]
+    assert factors[0] == LinkLimits().raise_by
+    assert factors == sorted(factors)
+    assert factors[-1] == LinkLimits().max_factor
+    assert control.rule.bandwidth is Bandwidth.SCARCE
+
+
+def test_an_outage_or_a_surge_of_loss_closes_the_link_at_once() -> None:
+    for signal in (DOWN, LinkSignal(utilisation=0.3, backlog_s=0.0, loss=0.2)):
+        assert LinkControl().on_signal(signal).closed
+
+
+def test_after_an_outage_offloads_come_back_slowly() -> None:
+    control = LinkControl()
+    control.on_signal(DOWN)
+    factors = []
+    while not factors or factors[-1] > 1:
+        rule = control.on_signal(CALM)
+        assert not rule.closed
+        factors.append(rule.threshold_factor)
+    assert factors[0] > 7
+    assert factors == sorted(factors, reverse=True)
+    assert len(factors) > 20
+
+
+def test_between_calm_and_alarm_nothing_changes() -> None:
+    control = LinkControl()
+    raised = control.on_signal(FULL)
+    middle = LinkSignal(utilisation=0.8, backlog_s=0.3)
+    assert control.on_signal(middle) == raised
+    calm = LinkControl()
+    calm.on_signal(CALM)
+    assert calm.on_signal(LinkSignal(0.45, 0.0)).bandwidth is Bandwidth.ABUNDANT
+    assert calm.on_signal(LinkSignal(0.60, 0.0)).bandwidth is Bandwidth.SCARCE
+    assert calm.on_signal(LinkSignal(0.45, 0.0)).bandwidth is Bandwidth.SCARCE
