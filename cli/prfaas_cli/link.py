@@ -139,9 +139,9 @@ def _measure(topology: "Topology") -> list[dict[str, Any]]:
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
+    from prfaas.units import format_duration, format_rate
     from prfaas_cli.output import shown_bytes
     from prfaas_netem import LinkSpec
-    from prfaas_netem.quantities import format_duration, format_rate
 
     yield f"backend {document['backend']}, mode {document['mode']}"
     for way in document["directions"]:

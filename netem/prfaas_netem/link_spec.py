@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast
 
+from prfaas import units as q
 from prfaas.errors import ConfigError
-from prfaas_netem import quantities as q
 
 Mode = Literal["auto", "gso", "packet"]
 MODES: tuple[Mode, ...] = ("auto", "gso", "packet")

@@ -4,14 +4,14 @@ import math
 import pytest
 
 from prfaas.errors import ConfigError
-from prfaas_netem.link_spec import LinkSpec
-from prfaas_netem.quantities import (
+from prfaas.units import (
     format_duration,
     format_rate,
     parse_duration,
     parse_rate,
     parse_ratio,
 )
+from prfaas_netem.link_spec import LinkSpec
 
 
 def test_default_is_100_gbit_and_20_ms_round_trip():

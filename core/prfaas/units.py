@@ -1,4 +1,4 @@
-"""Text to numbers at the edge: rates, durations and ratios. The only converter of link options."""
+"""Text to numbers at the edge: rates, durations and ratios. The only converter of options."""
 
 import re
 from typing import NamedTuple
