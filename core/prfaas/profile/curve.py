@@ -59,7 +59,7 @@ class TableCurve:
             if not (math.isfinite(x) and x > 0 and math.isfinite(y) and y > 0):
                 raise ConfigError(f"points: ({x}, {y}): both must be positive and finite")
         xs = [x for x, _ in self.points]
-        if any(left >= right for left, right in pairwise(xs)):
+        if any(left * (1 + 1e-9) >= right for left, right in pairwise(xs)):
             raise ConfigError("points: x must increase from point to point")
 
     def at(self, x: float) -> float:
@@ -74,8 +74,11 @@ class TableCurve:
             return y0 if x == x0 else y1
         if self.scale is Scale.LINEAR:
             return max(y0 + (y1 - y0) * (x - x0) / (x1 - x0), 0.0)
-        slope = math.log(y1 / y0) / math.log(x1 / x0)
-        return float(y0 * (x / x0) ** slope)
+        slope = (math.log(y1) - math.log(y0)) / (math.log(x1) - math.log(x0))
+        try:
+            return float(y0 * (x / x0) ** slope)
+        except OverflowError:
+            return math.inf
 
     def over(self, xs: Floats) -> Floats:
         """Return the values at all xs, of the same shape."""
@@ -87,7 +90,9 @@ class TableCurve:
         x0, x1, y0, y1 = px[upper - 1], px[upper], py[upper - 1], py[upper]
         if self.scale is Scale.LINEAR:
             return np.asarray(np.maximum(y0 + (y1 - y0) * (xs - x0) / (x1 - x0), 0.0))
-        return np.asarray(y0 * (xs / x0) ** (np.log(y1 / y0) / np.log(x1 / x0)))
+        slope = (np.log(y1) - np.log(y0)) / (np.log(x1) - np.log(x0))
+        with np.errstate(over="ignore"):
+            return np.asarray(y0 * (xs / x0) ** slope)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values that `curve_from_json` reads."""
@@ -96,7 +101,7 @@ class TableCurve:
 
 @dataclass(frozen=True, slots=True)
 class PolynomialCurve:
-    """A polynomial, constant term first.
+    """A polynomial, constant term first; 0 where it would be negative.
 
     >>> PolynomialCurve((1.0, 0.5)).at(4)
     3.0
@@ -114,12 +119,12 @@ class PolynomialCurve:
         value = 0.0
         for coefficient in reversed(self.coefficients):
             value = value * x + coefficient
-        return value
+        return max(value, 0.0)
 
     def over(self, xs: Floats) -> Floats:
         """Return the values at all xs, of the same shape."""
         values = np.polynomial.polynomial.polyval(np.maximum(xs, 1.0), list(self.coefficients))
-        return np.asarray(values)
+        return np.asarray(np.maximum(values, 0.0))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values that `curve_from_json` reads."""
@@ -150,7 +155,7 @@ def curve_from_json(raw: Any) -> Curve:
         return TableCurve(points, Scale(raw.get("scale", Scale.LOG)))
     except KeyError:
         raise ConfigError("a curve is an object with points, or with coefficients") from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"a curve's points are pairs of numbers: {error}") from None
 
 

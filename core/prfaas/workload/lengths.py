@@ -16,6 +16,10 @@ Floats = NDArray[np.float64]
 
 _QUADRATURE_CELLS = 2048
 
+_LONGEST, _HIGHEST_SIGMA = 1e12, 10.0
+_LEAST_MASS = 1e-3
+"""Share of the untruncated distribution within its bounds; with less, drawing would take long."""
+
 
 class Lengths(Protocol):
     """A distribution of lengths in tokens.
@@ -59,18 +63,20 @@ class TruncatedLogNormal:
         for field in ("mu", "sigma", "low", "high"):
             if not math.isfinite(getattr(self, field)):
                 raise ConfigError(f"{field}: {getattr(self, field)}: must be finite")
-        if self.sigma <= 0:
-            raise ConfigError(f"sigma: {self.sigma}: must be positive")
-        if not 1 <= self.low < self.high:
-            raise ConfigError(f"low, high: [{self.low}, {self.high}]: need 1 <= low < high")
-        if self._mass() <= 0:
+        if not 0 < self.sigma <= _HIGHEST_SIGMA:
+            raise ConfigError(f"sigma: {self.sigma}: must be above 0, {_HIGHEST_SIGMA:g} at most")
+        if not 1 <= self.low < self.high <= _LONGEST:
+            raise ConfigError(
+                f"low, high: [{self.low}, {self.high}]: need 1 <= low < high <= {_LONGEST:g}"
+            )
+        if self._mass() < _LEAST_MASS:
             raise ConfigError(f"low, high: no length is likely within [{self.low}, {self.high}]")
 
     def above(self, t: Floats) -> Floats:
         """Return P(L > t)."""
         z = (np.log(np.clip(t, self.low, self.high)) - self.mu) / self.sigma
         top = (math.log(self.high) - self.mu) / self.sigma
-        return np.asarray((_normal_cdf(top) - _normal_cdf(z)) / self._mass())
+        return np.asarray(_normal_between(z, top) / self._mass())
 
     def sum_above(self, t: Floats) -> Floats:
         """Return E[L; L > t]."""
@@ -78,7 +84,7 @@ class TruncatedLogNormal:
         z = (np.log(np.clip(t, self.low, self.high)) - shift) / self.sigma
         top = (math.log(self.high) - shift) / self.sigma
         scale = math.exp(self.mu + self.sigma**2 / 2)
-        return np.asarray(scale * (_normal_cdf(top) - _normal_cdf(z)) / self._mass())
+        return np.asarray(scale * _normal_between(z, top) / self._mass())
 
     def cells(self) -> tuple[Floats, Floats]:
         """Return representative lengths, increasing, and their weights (sum 1), for quadrature."""
@@ -88,7 +94,7 @@ class TruncatedLogNormal:
         """Draw lengths in whole tokens, 1 at least."""
         drawn = np.empty(0)
         while len(drawn) < count:
-            size = int((count - len(drawn)) / max(self._mass(), 0.05)) + 16
+            size = int((count - len(drawn)) / max(self._mass(), 0.05)) + 16  # bounds the memory
             fresh = np.exp(rng.normal(self.mu, self.sigma, size))
             drawn = np.concatenate([drawn, fresh[(fresh >= self.low) & (fresh <= self.high)]])
         return _whole(drawn[:count])
@@ -96,7 +102,7 @@ class TruncatedLogNormal:
     def _mass(self) -> float:
         low = (math.log(self.low) - self.mu) / self.sigma
         high = (math.log(self.high) - self.mu) / self.sigma
-        return float(_normal_cdf(high) - _normal_cdf(low))
+        return float(_normal_between(low, high))
 
 
 @lru_cache(maxsize=64)
@@ -184,12 +190,16 @@ def expect(lengths: Lengths, curve: Curve) -> float:
     return float(np.dot(curve.over(values), weights))
 
 
-def _normal_cdf(z: Floats | float) -> Floats:
-    return np.asarray(0.5 * (1 + _erf(np.asarray(z) / math.sqrt(2))))
+def _normal_between(z: Floats | float, top: float) -> Floats:
+    """Return P(z < N(0, 1) <= top), from the nearer tail, so that little cancels."""
+    z, root = np.asarray(z), math.sqrt(2)
+    upper = _erfc(z / root) - math.erfc(top / root)
+    lower = math.erfc(-top / root) - _erfc(-z / root)
+    return np.asarray(0.5 * np.where(z > 0, upper, lower))
 
 
 def _whole(tokens: Floats) -> NDArray[np.int64]:
     return np.asarray(np.maximum(np.rint(tokens), 1), dtype=np.int64)
 
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])

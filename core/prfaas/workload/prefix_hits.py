@@ -1,0 +1,145 @@
+"""Prefix hits: how much of each prompt is left to compute, given what earlier prompts left cached.
+
+Prompts hit what came before them in the order of arrival, as if each were computed at once; what
+decodes add to the cache is not counted, since traces do not name the blocks of answers.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from prfaas.errors import ConfigError
+from prfaas.workload.chain import Chain
+from prfaas.workload.lengths import EmpiricalLengths
+from prfaas.workload.trace import Ints, Trace
+
+
+class Reuse(StrEnum):
+    """Where a cached prefix can be taken up.
+
+    Source: PrfaaS §3.2.
+    """
+
+    PAGED = "paged"
+    """At the end of any cached block: models with full attention only."""
+    HYBRID = "hybrid"
+    """Only where a state was kept, at the end of an earlier prompt's full blocks."""
+
+
+class PrefixCache:
+    """The prefixes that one cluster holds, the least recently used leaving first.
+
+    `capacity_tokens` None is without bound. A state that is kept takes as much room as
+    `state_tokens` tokens of KV. Of a prompt its tail leaves before its head, so that what is held
+    is always whole prefixes. At most n - 1 of n tokens are a hit: one is computed in any case.
+
+    >>> cache = PrefixCache(Reuse.PAGED)
+    >>> cache.insert(((7, 512), (8, 1024)))
+    >>> cache.lookup(((7, 512), (9, 1024)), 1100)
+    512
+    """
+
+    def __init__(
+        self, reuse: Reuse, *, capacity_tokens: int | None = None, state_tokens: int = 0
+    ) -> None:
+        if capacity_tokens is not None and capacity_tokens < 0:
+            raise ConfigError(f"capacity_tokens: {capacity_tokens}: must not be negative")
+        if state_tokens < 0:
+            raise ConfigError(f"state_tokens: {state_tokens}: must not be negative")
+        self._reuse = reuse
+        self._capacity_tokens = capacity_tokens
+        self._state_tokens = state_tokens
+        self._sizes: OrderedDict[int, int] = OrderedDict()
+        self._states: set[int] = set()
+        self._used_tokens = 0
+
+    @property
+    def used_tokens(self) -> int:
+        """What is held, states included, in tokens of KV."""
+        return self._used_tokens
+
+    def lookup(self, chain: Chain, prompt_tokens: int) -> int:
+        """Return how many leading tokens of the prompt need not be computed."""
+        hit = 0
+        paged = self._reuse is Reuse.PAGED
+        for name, tokens in chain:
+            if name not in self._sizes or tokens >= prompt_tokens:
+                break
+            if paged or name in self._states:
+                hit = tokens
+        return hit
+
+    def insert(self, chain: Chain) -> None:
+        """Hold the prompt's prefixes, as most recently used."""
+        begins = (0, *(tokens for _, tokens in chain[:-1]))
+        for (name, tokens), begin in zip(reversed(chain), reversed(begins), strict=True):
+            if name in self._sizes:
+                self._sizes.move_to_end(name)
+            else:
+                self._sizes[name] = tokens - begin
+                self._used_tokens += tokens - begin
+        if chain and self._reuse is Reuse.HYBRID:
+            self._keep_state(chain[-1][0])
+        self._evict()
+
+    def _keep_state(self, name: int) -> None:
+        if name not in self._states:
+            self._states.add(name)
+            self._used_tokens += self._state_tokens
+
+    def _evict(self) -> None:
+        while self._capacity_tokens is not None and self._used_tokens > self._capacity_tokens:
+            name, tokens = self._sizes.popitem(last=False)
+            self._used_tokens -= tokens
+            if name in self._states:
+                self._states.remove(name)
+                self._used_tokens -= self._state_tokens
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrefixHits:
+    """What is left of each prompt after its prefix hit, in the order of the requests."""
+
+    prompt_tokens: Ints
+    uncached_tokens: Ints
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of all prompt tokens that need not be computed."""
+        return 1 - float(self.uncached_tokens.sum()) / float(self.prompt_tokens.sum())
+
+    @property
+    def lengths(self) -> EmpiricalLengths:
+        """Distribution of uncached lengths: the planner's L."""
+        return EmpiricalLengths(self.uncached_tokens)
+
+
+def prefix_hits(
+    trace: Trace,
+    reuse: Reuse,
+    *,
+    capacity_blocks: int | None = None,
+    state_blocks: int = 0,
+) -> PrefixHits:
+    """Return what prefix hits leave of a trace's prompts.
+
+    One cache serves all requests; it holds `capacity_blocks` of the trace's blocks, and a kept
+    state takes the room of `state_blocks`.
+    """
+    capacity = None if capacity_blocks is None else capacity_blocks * trace.block_tokens
+    cache = PrefixCache(
+        reuse, capacity_tokens=capacity, state_tokens=state_blocks * trace.block_tokens
+    )
+    return hits_in(cache, trace.chains(), trace.prompt_tokens)
+
+
+def hits_in(cache: PrefixCache, chains: Iterable[Chain], prompt_tokens: Ints) -> PrefixHits:
+    """Send prompts through the cache, one after the other, and return what hits leave of them."""
+    uncached = prompt_tokens.copy()
+    for index, (chain, tokens) in enumerate(zip(chains, prompt_tokens.tolist(), strict=True)):
+        uncached[index] -= cache.lookup(chain, tokens)
+        cache.insert(chain)
+    return PrefixHits(prompt_tokens, np.asarray(uncached))
