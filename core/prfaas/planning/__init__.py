@@ -1,6 +1,22 @@
 """Which threshold and which roles: the search over equations 1 to 8 and what it is compared to."""
 
-from prfaas.planning.search import Plan, plan, threshold_grid
+from prfaas.planning.baselines import Baselines, baselines
+from prfaas.planning.grid import threshold_grid
+from prfaas.planning.search import Plan, plan
+from prfaas.planning.sensitivity import Change, More, sensitivity
 from prfaas.planning.site import Constraints, PdPool, Site, TtftGoal
 
-__all__ = ["Constraints", "PdPool", "Plan", "Site", "TtftGoal", "plan", "threshold_grid"]
+__all__ = [
+    "Baselines",
+    "Change",
+    "Constraints",
+    "More",
+    "PdPool",
+    "Plan",
+    "Site",
+    "TtftGoal",
+    "baselines",
+    "plan",
+    "sensitivity",
+    "threshold_grid",
+]

@@ -12,24 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prfaas.errors import ConfigError
+from prfaas.planning.grid import Roles, rates_and_room, threshold_grid
 from prfaas.planning.site import Constraints, Site
 from prfaas.throughput import Demand, Expectation, Split, Stages, split_at, stages
-from prfaas.throughput.equations import (
-    local_limit,
-    offload_limit,
-    theta_pd_d,
-    theta_pd_p,
-    theta_prfaas,
-)
 from prfaas.throughput.ttft import Ttft, arrival_of, ttft_of
-from prfaas.workload.lengths import Lengths
 
 Floats = NDArray[np.float64]
 
 #: Plans this close (relative) are equal: of them the one with the most room for prefill is taken.
 _EQUAL = 1e-9
 _MAX_SITES = 20_000
-_MAX_THRESHOLDS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +84,6 @@ def plan(
     return _plan_of(best, demand, expectation, evaluated)
 
 
-def threshold_grid(lengths: Lengths, constraints: Constraints) -> Floats:
-    """Return the thresholds to compare: 0 (all is offloaded) to the first that offloads nothing."""
-    if constraints.threshold_tokens is not None:
-        return np.array([constraints.threshold_tokens])
-    top = float(lengths.cells()[0][-1])
-    while float(lengths.above(np.array(top))) > 0 and top < 1e12:
-        top *= 1.01
-    step = constraints.threshold_step_tokens
-    if top / step > _MAX_THRESHOLDS:
-        raise ConfigError(
-            f"threshold_step_tokens = {step}: allowed: at least {top / _MAX_THRESHOLDS:.0f}"
-            f" for prompts of up to {top:.0f} tokens"
-        )
-    return np.arange(0, np.ceil(top / step) + 1) * float(step)
-
-
 def _sites(site: Site, constraints: Constraints) -> Iterator[Site]:
     """Give the whole site or, under a limit of cost, all parts of it that keep the limit."""
     limit = constraints.max_cost_per_hour
@@ -129,7 +105,7 @@ def _sites(site: Site, constraints: Constraints) -> Iterator[Site]:
             yield smaller
 
 
-def _roles(site: Site, constraints: Constraints) -> list[tuple[int, int]]:
+def _roles(site: Site, constraints: Constraints) -> list[Roles]:
     """Return all (N_p, N_d) within the floors; what is fixed leaves instances idle if it must."""
     total = site.pd.instances
     if constraints.n_p is not None and constraints.n_d is not None:
@@ -149,13 +125,13 @@ def _roles(site: Site, constraints: Constraints) -> list[tuple[int, int]]:
 
 def _best_of(
     site: Site,
-    roles: list[tuple[int, int]],
+    roles: list[Roles],
     demand: Demand,
     constraints: Constraints,
     parts: Split,
 ) -> _Found | None:
     """Return the best threshold and roles of one site; None if no threshold keeps the TTFT."""
-    rates, room = rate_grid(site, roles, demand, parts)
+    rates, room = rates_and_room(site, roles, demand, parts)
     allowed = _keeps_ttft(site, demand, constraints, parts.thresholds)
     rates = np.where(allowed, rates, -1.0)
     highest = float(rates.max())
@@ -166,29 +142,6 @@ def _best_of(
     n_p, n_d = roles[int(row)]
     threshold = float(parts.thresholds[column])
     return _Found(highest, float(most[row, column]), threshold, site, n_p, n_d)
-
-
-def rate_grid(
-    site: Site, roles: list[tuple[int, int]], demand: Demand, parts: Split
-) -> tuple[Floats, Floats]:
-    """Return Lambda_max and the limit of prefill alone, both `(num_roles, num_thresholds)`."""
-    share = parts.offload_fraction
-    offloaded = np.zeros_like(share)
-    for remote in site.remotes:
-        seconds = parts.long_mean(remote.profile.prefill_s.over)
-        size = parts.long_mean(remote.profile.kv_bytes.over)
-        offloaded = offloaded + np.where(
-            share > 0,
-            theta_prfaas(remote.instances, seconds, remote.usable_bytes_per_s, size),
-            0.0,
-        )
-    short_s = parts.short_mean(site.pd.profile.prefill_s.over)
-    one = np.where(share < 1, theta_pd_p(1, short_s), 0.0)
-    n_p = np.array([[p] for p, _ in roles], dtype=np.float64)
-    per_decode = theta_pd_d(1, site.pd.profile, demand.tpot_s, demand.output_tokens)
-    decode = np.array([[d * per_decode] for _, d in roles])
-    prefill = np.minimum(offload_limit(offloaded, share), local_limit(n_p * one, share))
-    return np.minimum(prefill, decode), prefill
 
 
 def _keeps_ttft(
