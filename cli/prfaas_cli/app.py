@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import typer
 
 from prfaas.errors import PrfaasError
-from prfaas_cli import chat, deploy, destroy, link, node, profile, status
+from prfaas_cli import chat, deploy, destroy, link, node, profile, status, trace
 from prfaas_cli.failures import INTERRUPTED, ProblemsError, fail
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("destroy")(destroy.destroy)
 app.add_typer(node.app, name="node")
 app.add_typer(link.app, name="link")
 app.add_typer(profile.app, name="profile")
+app.add_typer(trace.app, name="trace")
 app.command("chat")(chat.chat)
 
 
