@@ -26,8 +26,9 @@ _FIELDS = frozenset(
 _INNERMOST = re.compile(r'[\[{](?:"(?:[^"\\]|\\.)*"|[^\[\]{}"])*[\]}]')
 _OUTER_BREAKS = re.compile(r"(?<=[\[{])\n *|\n *(?=[\]}])")
 _LINE_BREAK = re.compile(r"\n *")
-#: Where a formula is tried: lengths (and batches) up to a million.
+#: Where a curve is tried: lengths (and batches) up to a million.
 _TRIED = tuple(2.0**power for power in range(21))
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,24 +125,25 @@ def _checked(raw: Any, where: str) -> Any:
     return raw
 
 
-def _curve(reader: Reader, key: str) -> Curve:
-    """Read a curve that is positive and never falls where it is known."""
+def _curve(reader: Reader, key: str, *, most: float = _TRIED[-1]) -> Curve:
+    """Read a curve that is positive, finite and never falls, from 1 to `most` and at its points."""
     try:
         curve = curve_from_json(reader.value(key))
-        values = [curve.at(x) for x in _known_at(curve)]
+        values = [curve.at(x) for x in _tried(curve, most)]
     except ConfigError as error:
         raise ConfigError(f"{reader.at(key)}: {error}") from None
     except OverflowError:
-        raise ConfigError(f"{reader.at(key)}: a number is too large") from None
+        raise ConfigError(f"{reader.at(key)}: a number is too large, or grows so") from None
     if not all(map(finite, values)):
-        raise ConfigError(f"{reader.at(key)}: must be above 0 and finite at all lengths")
-    if any(left > right for left, right in pairwise(values)):
-        raise ConfigError(f"{reader.at(key)}: must not fall from one length to a longer one")
+        raise ConfigError(f"{reader.at(key)}: must be above 0 and finite from 1 to {most:.0f}")
+    if any(left > right * (1 + _ROUNDING) for left, right in pairwise(values)):
+        raise ConfigError(f"{reader.at(key)}: must not fall where tokens (or the batch) grow")
     return curve
 
 
-def _known_at(curve: Curve) -> tuple[float, ...]:
-    return tuple(x for x, _ in curve.points) if isinstance(curve, TableCurve) else _TRIED
+def _tried(curve: Curve, most: float) -> list[float]:
+    points = curve.points if isinstance(curve, TableCurve) else ()
+    return sorted({x for x in _TRIED if x < most} | {most} | {x for x, _ in points})
 
 
 def _decode(reader: Reader) -> DecodeProfile | None:
@@ -149,7 +151,8 @@ def _decode(reader: Reader) -> DecodeProfile | None:
     if raw is None:
         return None
     inner = Reader(raw, reader.at("decode"), allowed=frozenset({"step_s", "max_batch"}))
-    return DecodeProfile(_curve(inner, "step_s"), inner.whole("max_batch", least=1))
+    max_batch = inner.whole("max_batch", least=1)
+    return DecodeProfile(_curve(inner, "step_s", most=max_batch), max_batch)
 
 
 def _provenance(reader: Reader) -> Provenance:

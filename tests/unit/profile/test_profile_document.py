@@ -24,6 +24,7 @@ from prfaas.profile.samples import DecodeSample, Machine, PrefillSample, Provena
 WHERE = "p.json"
 
 seconds = st.floats(1e-6, 1e6)
+batches = st.integers(1, 1 << 20)
 texts = st.text(
     st.characters(codec="utf-8", exclude_categories=("C", "Z"), include_characters=' "{[\\'),
     min_size=1,
@@ -36,9 +37,9 @@ counts = st.integers(1, 1 << 40)
 def curves(draw: st.DrawFn) -> Curve:
     if draw(st.booleans()):
         return PolynomialCurve(tuple(draw(st.lists(seconds, min_size=1, max_size=3))))
-    xs = sorted(draw(st.sets(st.integers(1, 1 << 20), min_size=1, max_size=6)))
-    ys = sorted(draw(st.lists(seconds, min_size=len(xs), max_size=len(xs))))
-    points = tuple((float(x), y) for x, y in zip(xs, ys, strict=True))
+    powers = sorted({0, *draw(st.sets(st.integers(1, 20), max_size=5))})
+    ys = sorted(draw(st.lists(seconds, min_size=len(powers), max_size=len(powers))))
+    points = tuple((2.0**power, y) for power, y in zip(powers, ys, strict=True))
     return TableCurve(points, draw(st.sampled_from(Scale)))
 
 
@@ -50,7 +51,7 @@ profiles = st.builds(
     gpus=st.integers(1, 1024),
     prefill_s=curves(),
     kv_bytes=curves(),
-    decode=st.none() | st.builds(DecodeProfile, curves(), counts),
+    decode=st.none() | st.builds(DecodeProfile, curves(), batches),
     origin=st.sampled_from(Origin),
     source=texts,
 )
@@ -127,6 +128,8 @@ BAD = [
     ({"prefill_s": {"points": [[1, 2.0], [2, 1.0]]}}, "prefill_s"),
     ({"prefill_s": {"points": POINTS, "scale": "cubic"}}, "prefill_s"),
     ({"prefill_s": {"points": "x"}}, "prefill_s"),
+    ({"prefill_s": {"points": [[10, 1.0], [20, 3.0]], "scale": "linear"}}, "prefill_s"),
+    ({"prefill_s": {"points": [[10, 1.0], [10.001, 9.0]]}}, "prefill_s"),
     ({"prefill_s": {"coefficients": []}}, "prefill_s"),
     ({"prefill_s": {"coefficients": [float("nan")]}}, "prefill_s"),
     ({"prefill_s": {"coefficients": [-1.0]}}, "prefill_s"),

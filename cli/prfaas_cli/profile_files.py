@@ -1,0 +1,78 @@
+"""Profiles by name or file, and files written whole or not at all."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from prfaas.errors import ConfigError
+from prfaas.profile.catalog import catalog_names, find_profile
+from prfaas.profile.document import ProfileDocument, parse_document
+
+_LARGEST_BYTES = 64 << 20
+
+
+def load_profile(name_or_file: str) -> ProfileDocument:
+    """Return a profile of the catalog, or what a profile file holds.
+
+    Raises:
+        ConfigError: it is neither, or the file cannot be read or is damaged.
+    """
+    if name_or_file in catalog_names():
+        return ProfileDocument(find_profile(name_or_file))
+    path = Path(name_or_file)
+    if "/" not in name_or_file and path.suffix != ".json" and not path.exists():
+        names = ", ".join(catalog_names())
+        raise ConfigError(f"profile {name_or_file!r}: neither a file nor of the catalog: {names}")
+    return parse_document(read_bytes(path), name_or_file)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return what a file of reasonable size holds.
+
+    Raises:
+        ConfigError: it cannot be read, or is too large.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {_why(error)}") from None
+    if len(content) > _LARGEST_BYTES:
+        raise ConfigError(
+            f"{path}: larger than {_LARGEST_BYTES >> 20} MiB; not a profile or config"
+        )
+    return content
+
+
+def check_writable(path: Path) -> None:
+    """Find out before a long measurement whether its file can be written.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if path.is_dir():
+        raise ConfigError(f"--output {path}: is a directory; name a file")
+    if not path.parent.is_dir():
+        raise ConfigError(f"--output {path}: {path.parent} is not a directory")
+    if not os.access(path.parent, os.W_OK):
+        raise ConfigError(f"--output {path}: no right to write in {path.parent}")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that a crash leaves the old content or the new, never a half.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise ConfigError(f"--output {path}: cannot be written: {_why(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
