@@ -3,6 +3,8 @@
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -26,6 +28,24 @@ app.add_typer(link.app, name="link")
 app.add_typer(profile.app, name="profile")
 app.add_typer(trace.app, name="trace")
 app.command("chat")(chat.chat)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"prfaasctl {version('prfaas')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and leave."
+        ),
+    ] = False,
+) -> None:
+    """Take the options that come before a command."""
 
 
 def run_command(arguments: Sequence[str], *, as_json: bool) -> int:

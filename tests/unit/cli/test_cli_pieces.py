@@ -1,3 +1,4 @@
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,8 @@ def test_an_interrupt_is_said_wherever_it_comes(
         captured = capsys.readouterr()
         assert captured.err == "prfaasctl: error: interrupted\n"
         assert '"error": "interrupted"' in captured.out
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"prfaasctl {version('prfaas')}\n"
