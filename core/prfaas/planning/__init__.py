@@ -1,6 +1,7 @@
 """Which threshold and which roles: the search over equations 1 to 8 and what it is compared to."""
 
 from prfaas.planning.baselines import Baselines, baselines
+from prfaas.planning.case import Case, case_files, parse_case
 from prfaas.planning.grid import threshold_grid
 from prfaas.planning.search import Plan, plan
 from prfaas.planning.sensitivity import Change, More, sensitivity
@@ -8,6 +9,7 @@ from prfaas.planning.site import Constraints, PdPool, Site, TtftGoal
 
 __all__ = [
     "Baselines",
+    "Case",
     "Change",
     "Constraints",
     "More",
@@ -16,6 +18,8 @@ __all__ = [
     "Site",
     "TtftGoal",
     "baselines",
+    "case_files",
+    "parse_case",
     "plan",
     "sensitivity",
     "threshold_grid",

@@ -112,19 +112,20 @@ def stages(
     short_s = float(parts.short_mean(pd.profile.prefill_s.over)[0])
     local = float(equations.theta_pd_p(pd.prefill, np.array(short_s))) if offloaded < 1 else 0.0
     decode = equations.theta_pd_d(pd.decode, pd.profile, demand.tpot_s, demand.output_tokens)
-    rate = min(_limit(sum(thetas), offloaded), _limit(local, 1 - offloaded), decode)
+    remote_theta = math.fsum(thetas)
+    rate = min(_limit(remote_theta, offloaded), _limit(local, 1 - offloaded), decode)
     clusters = _clusters(remotes, thetas, costs, rate * offloaded)
     return Stages(
         threshold_tokens=float(threshold_tokens),
-        theta_prfaas=sum(thetas),
+        theta_prfaas=remote_theta,
         theta_pd_p=local,
         theta_pd_d=decode,
         lambda_max=rate,
         offload_fraction=offloaded,
         l_long_tokens=float(parts.long_tokens[0]),
         l_short_tokens=float(parts.short_tokens[0]),
-        egress_bytes_per_s=sum(cluster.egress_bytes_per_s for cluster in clusters),
-        bottleneck=_bottleneck(_limit(sum(thetas), offloaded), decode, rate, clusters),
+        egress_bytes_per_s=math.fsum(cluster.egress_bytes_per_s for cluster in clusters),
+        bottleneck=_bottleneck(_limit(remote_theta, offloaded), decode, rate, clusters),
         utilisation=Utilisation(
             prfaas_prefill=max((cluster.prefill_utilisation for cluster in clusters), default=0.0),
             link=max((cluster.link_utilisation for cluster in clusters), default=0.0),

@@ -1,0 +1,39 @@
+"""Cases from the shell's side: a built-in one by name, or a file with the files that it names."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prfaas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from prfaas.planning import Case
+
+PAPER = "paper"
+
+
+def load_case(name: str) -> "Case":
+    """Return the paper's case by its name, or read a TOML file and what it names beside it.
+
+    Raises:
+        ConfigError: naming the file and what is wrong.
+    """
+    from prfaas.planning import case_files, parse_case
+    from prfaas.planning.paper import paper_case
+
+    if name == PAPER:
+        return paper_case()
+    path = Path(name)
+    if not path.exists() and not path.suffix:
+        raise ConfigError(f"case {name!r}: allowed: {PAPER}, or the path of a TOML file")
+    text = _text(path)
+    named = case_files(text, source=name)
+    return parse_case(text, source=name, files={file: _text(path.parent / file) for file in named})
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
