@@ -10,6 +10,7 @@ from prfaas.reasons import Reason
 from prfaas.records import RoutingPolicy
 from prfaas_coord import EtcdError, write_policy
 from prfaas_gateway.errors import RequestError, ServiceError
+from prfaas_gateway.fleet import Fleet
 from prfaas_gateway.gateway import GATEWAY, Gateway
 
 _MAX_THRESHOLD_TOKENS = 1 << 30
@@ -41,22 +42,31 @@ async def handle_metrics(request: web.Request) -> web.Response:
 async def handle_models(request: web.Request) -> web.Response:
     """List the models of all nodes, each once."""
     fleet = request.app[GATEWAY].fleet
-    started: dict[str, float] = {}
-    for node in fleet.engines():
-        started[node.model_id] = min(
-            started.get(node.model_id, node.started_at_s), node.started_at_s
-        )
-    models = [
-        {
-            "id": model_id,
-            "object": "model",
-            "created": int(created_s),
-            "owned_by": "prfaas",
-            "max_model_len": fleet.context_limit_tokens(model_id) or None,
-        }
-        for model_id, created_s in sorted(started.items())
-    ]
-    return web.json_response({"object": "list", "data": models})
+    names = sorted({node.model_id for node in fleet.engines()})
+    return web.json_response({"object": "list", "data": [_model_json(fleet, n) for n in names]})
+
+
+async def handle_model(request: web.Request) -> web.Response:
+    """Return one model.
+
+    Raises:
+        RequestError: no node serves it.
+        ServiceError: no engine is known at all.
+    """
+    fleet = request.app[GATEWAY].fleet
+    node = fleet.find_model(request.match_info["model"])
+    return web.json_response(_model_json(fleet, node.model_id))
+
+
+def _model_json(fleet: Fleet, model_id: str) -> dict[str, Any]:
+    started_s = [node.started_at_s for node in fleet.engines() if node.model_id == model_id]
+    return {
+        "id": model_id,
+        "object": "model",
+        "created": int(min(started_s)),
+        "owned_by": "prfaas",
+        "max_model_len": fleet.context_limit_tokens(model_id) or None,
+    }
 
 
 async def handle_fleet(request: web.Request) -> web.Response:

@@ -35,6 +35,8 @@ def build_app(gateway: Gateway) -> web.Application:
     app.add_routes(
         [
             web.get("/v1/models", admin.handle_models),
+            # A model's name may have slashes in it.
+            web.get("/v1/models/{model:.+}", admin.handle_model),
             web.get("/health", admin.handle_health),
             web.get("/ready", admin.handle_ready),
             web.get("/metrics", admin.handle_metrics),

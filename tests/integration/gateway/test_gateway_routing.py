@@ -143,14 +143,22 @@ async def test_the_policy_in_etcd_moves_the_threshold(world: World) -> None:
 
 
 async def test_models_and_health_and_ready(world: World) -> None:
-    await world.add_engine(Role.DECODE, "b", "b-decode-1", model_id="other", started_at_s=7.0)
+    await world.add_engine(Role.DECODE, "b", "b-decode-1", model_id="org/other", started_at_s=7.0)
     await world.until_fleet(lambda fleet: "b-decode-1" in str(fleet["nodes"]))
     async with world.http.get("/v1/models") as response:
         models = (await response.json())["data"]
     assert [(m["id"], m["created"], m["max_model_len"]) for m in models] == [
-        ("other", 7, 1000),
+        ("org/other", 7, 1000),
         ("tiny", 100, 1000),
     ]
+    for model in models:
+        async with world.http.get(f"/v1/models/{model['id']}") as response:
+            assert (response.status, await response.json()) == (200, model)
+    async with world.http.get("/v1/models/none") as response:
+        assert response.status == 404
+        error = (await response.json())["error"]
+        assert (error["type"], error["code"]) == ("invalid_request_error", "model_not_found")
+        assert "'none'" in error["message"]
     async with world.http.get("/health") as response:
         assert response.status == 200
     async with world.http.get("/ready") as response:
