@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from prfaas_cli.observation import Observed
 
 _STATS_TIMEOUT_S = 1.0
+
+#: Bytes per ("wan", from region, to region) or ("payload", node, "sent" or "received").
+_Counters = dict[tuple[str, str, str], int]
 
 
 def chat(
@@ -55,7 +59,7 @@ def chat(
     target = url or _url(observed)
     before = _counters(observed)
     answer = send_chat(target, body, timeout_s=timeout)
-    document = _describe(answer, _difference(before, _counters(observed)))
+    document = _describe(answer, _moved(before, _counters(observed)))
     Output(as_json=as_json).result(document, lambda: _lines(document))
 
 
@@ -97,39 +101,47 @@ def _repeat(prompt: str, tokens: int, observed: "Observed | None") -> str:
     return " ".join(text[: bisect_left(range(tokens), tokens, key=count)])
 
 
-def _counters(observed: "Observed | None") -> dict[str, int]:
+def _counters(observed: "Observed | None") -> _Counters:
     """Return the bytes on the WAN and the payload that the engines count, where they tell."""
     from prfaas_netem import wan_bytes
-    from prfaas_transport import read_stats
 
     if observed is None:
         return {}
-    counters = {}
-    topology = observed.topology
-    first, second = topology.regions
-    try:
-        carried = wan_bytes(topology, first)
-        counters[f"wan_{first}_to_{second}_bytes"] = carried["tx_bytes"]
-        counters[f"wan_{second}_to_{first}_bytes"] = carried["rx_bytes"]
-    except PrfaasError:
-        pass
+    counters: _Counters = {}
+    first, second = observed.topology.regions
+    with suppress(PrfaasError):
+        carried = wan_bytes(observed.topology, first)
+        counters["wan", first, second] = carried["tx_bytes"]
+        counters["wan", second, first] = carried["rx_bytes"]
     for node in observed.engine_nodes:
-        try:
-            stats = read_stats(observed.place.stats_socket(node), _STATS_TIMEOUT_S)
-        except (OSError, ValueError):
-            continue
-        for word in ("sent", "received"):
-            value = stats.get(f"payload_bytes_{word}_total")
-            if isinstance(value, int):
-                counters[f"{node}_payload_bytes_{word}"] = value
+        counters |= _payload(observed, node)
     return counters
 
 
-def _difference(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    return {key: after[key] - before[key] for key in before if key in after}
+def _payload(observed: "Observed", node: str) -> _Counters:
+    from prfaas_transport import read_stats
+
+    try:
+        stats = read_stats(observed.place.stats_socket(node), _STATS_TIMEOUT_S)
+    except (OSError, ValueError):
+        return {}
+    values = {word: stats.get(f"payload_bytes_{word}_total") for word in ("sent", "received")}
+    return {("payload", node, w): value for w, value in values.items() if isinstance(value, int)}
 
 
-def _describe(answer: "ChatAnswer", moved: dict[str, int]) -> dict[str, Any]:
+def _moved(before: _Counters, after: _Counters) -> list[dict[str, Any]]:
+    """Return what was counted in between, one object per counter that stands in both."""
+    moved: list[dict[str, Any]] = []
+    for key in before:
+        if key in after:
+            what, first, second = key
+            names = ("from", "to") if what == "wan" else ("node", "direction")
+            ends = dict(zip(names, (first, second), strict=True))
+            moved.append({"what": what, **ends, "bytes": after[key] - before[key]})
+    return moved
+
+
+def _describe(answer: "ChatAnswer", moved: list[dict[str, Any]]) -> dict[str, Any]:
     from dataclasses import asdict
 
     document = asdict(answer)
@@ -150,9 +162,15 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     ttft = "no token" if document["ttft_s"] is None else f"{document['ttft_s']:.3f} s"
     yield f"TTFT      {ttft}, total {document['total_s']:.3f} s"
     prompt, completion = usage.get("prompt_tokens", "?"), usage.get("completion_tokens", "?")
-    cached = routing["prefix_tokens"] or "0"
+    cached = routing["prefix_tokens"] or 0
     held = f"{cached} of them cached at {routing['prefill'] or 'the prefill'}"
     yield f"tokens    {prompt} in the prompt ({held}), {completion} generated"
-    for key, count in document["moved"].items():
-        if count:
-            yield f"moved     {key.replace('_', ' ')}: {shown_bytes(count)}"
+    for entry in document["moved"]:
+        if entry["bytes"]:
+            yield f"moved     {_place(entry)}: {shown_bytes(entry['bytes'])}"
+
+
+def _place(entry: dict[str, Any]) -> str:
+    if entry["what"] == "wan":
+        return f"wan {entry['from']} to {entry['to']}"
+    return f"payload {entry['direction']} by {entry['node']}"

@@ -10,7 +10,16 @@ from urllib.parse import urlsplit
 
 from prfaas.errors import ConfigError, StateError
 
-_HEADERS = ("route", "reason", "prefill", "prompt-tokens", "prefix-tokens")
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """What the gateway's headers say of one request; None where they say nothing."""
+
+    route: str | None = None
+    reason: str | None = None
+    prefill: str | None = None
+    prompt_tokens: int | None = None
+    prefix_tokens: int | None = None
 
 
 @dataclass(slots=True)
@@ -22,7 +31,7 @@ class ChatAnswer:
     total_s: float = 0.0
     finish_reason: str = ""
     usage: dict[str, Any] = field(default_factory=dict)
-    routing: dict[str, str] = field(default_factory=dict)
+    routing: Routing = field(default_factory=Routing)
     request_id: str = ""
 
 
@@ -53,9 +62,8 @@ def send_chat(url: str, body: Mapping[str, Any], *, timeout_s: float) -> ChatAns
 
 
 def _read(response: http.client.HTTPResponse, began_s: float) -> ChatAnswer:
-    answer = ChatAnswer(request_id=response.headers.get("x-request-id", ""))
-    for name in _HEADERS:
-        answer.routing[name.replace("-", "_")] = response.headers.get(f"x-prfaas-{name}", "")
+    headers = response.headers
+    answer = ChatAnswer(request_id=headers.get("x-request-id", ""), routing=_routing(headers))
     pieces = []
     for event in _events(response):
         if "error" in event:
@@ -70,6 +78,20 @@ def _read(response: http.client.HTTPResponse, began_s: float) -> ChatAnswer:
     answer.total_s = time.perf_counter() - began_s
     answer.text = "".join(pieces)
     return answer
+
+
+def _routing(headers: http.client.HTTPMessage) -> Routing:
+    def number(name: str) -> int | None:
+        text = headers.get(name, "")
+        return int(text) if text.isdecimal() else None
+
+    return Routing(
+        route=headers.get("x-prfaas-route"),
+        reason=headers.get("x-prfaas-reason"),
+        prefill=headers.get("x-prfaas-prefill"),
+        prompt_tokens=number("x-prfaas-prompt-tokens"),
+        prefix_tokens=number("x-prfaas-prefix-tokens"),
+    )
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:

@@ -228,7 +228,18 @@ def test_status_link_and_chat_tell_what_is_there(regions: Deployment) -> None:
     assert json.dumps(link).count("rtt") > 0
     chat = regions.ctl("chat", "Tell me of links.", "--repeat-to", "900", "--json")
     assert chat.returncode == 0, chat.stderr
-    assert json.loads(chat.stdout)["routing"]["route"] == "offload"
+    said = json.loads(chat.stdout)
+    assert said["routing"]["route"] == "offload"
+    assert said["routing"]["prompt_tokens"] >= 900
+    (carried,) = [
+        moved for moved in said["moved"] if (moved.get("from"), moved.get("to")) == ("a", "b")
+    ]
+    (sent,) = [
+        moved
+        for moved in said["moved"]
+        if (moved.get("node"), moved.get("direction")) == ("a-prefill-0", "sent")
+    ]
+    assert carried["bytes"] > sent["bytes"] > 0
 
 
 def test_destroy_after_kill_9_of_the_supervisor_and_more_leaves_nothing(

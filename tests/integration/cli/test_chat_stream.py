@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from prfaas.errors import ConfigError, StateError
-from prfaas_cli.chat_stream import ChatAnswer, send_chat
+from prfaas_cli.chat_stream import ChatAnswer, Routing, send_chat
 
 
 def delta(**fields: Any) -> dict[str, Any]:
@@ -38,6 +38,7 @@ class Gateway(BaseHTTPRequestHandler):
         self.send_header("x-prfaas-route", "offload")
         self.send_header("x-prfaas-reason", "above_threshold")
         self.send_header("x-prfaas-prefill", "a-prefill-0")
+        self.send_header("x-prfaas-prompt-tokens", "900")
         self.end_headers()
         if self.status != 200:
             self.wfile.write(json.dumps({"error": {"message": "too\nlong"}}).encode())
@@ -70,9 +71,7 @@ def test_an_answer_is_read_with_its_route(url: str, suffix: str) -> None:
     answer = ask(url + suffix)
     assert Gateway.asked["path"] == "/v1/chat/completions"
     assert (answer.text, answer.finish_reason) == ("Hello you", "length")
-    assert answer.routing["route"] == "offload"
-    assert answer.routing["reason"] == "above_threshold"
-    assert answer.routing["prefill"] == "a-prefill-0"
+    assert answer.routing == Routing("offload", "above_threshold", "a-prefill-0", 900, None)
     assert answer.usage["completion_tokens"] == 2
     assert answer.ttft_s is not None
     assert 0 < answer.ttft_s <= answer.total_s

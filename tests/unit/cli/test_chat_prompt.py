@@ -8,7 +8,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from prfaas.errors import ConfigError
-from prfaas_cli.chat import _difference, _repeat
+from prfaas_cli.chat import _moved, _repeat
 from prfaas_cli.observation import Observed
 
 
@@ -40,4 +40,9 @@ def test_an_empty_prompt_and_a_missing_tokenizer_are_refused(observed: Observed)
 
 
 def test_counters_that_vanished_are_not_guessed() -> None:
-    assert _difference({"a": 1, "b": 5}, {"a": 4, "c": 9}) == {"a": 3}
+    before = {("wan", "a", "b"): 1, ("payload", "x", "sent"): 2, ("payload", "y", "sent"): 5}
+    after = {("wan", "a", "b"): 4, ("payload", "x", "sent"): 2, ("payload", "z", "sent"): 9}
+    assert _moved(before, after) == [
+        {"what": "wan", "from": "a", "to": "b", "bytes": 3},
+        {"what": "payload", "node": "x", "direction": "sent", "bytes": 0},
+    ]
