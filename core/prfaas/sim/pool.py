@@ -1,0 +1,110 @@
+"""Servers of one role in one region, kept in order of load: a routing pool that needs no scan."""
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from typing import Protocol
+
+from prfaas.records import NodeRecord
+from prfaas.routing import NodeState
+from prfaas.sim.cache import CacheDirectory, PrefixCache
+from prfaas.sim.request import SimRequest
+
+_MAX_HOLDERS = 16
+
+
+class Server(Protocol):
+    """What a pool needs of its members."""
+
+    record: NodeRecord
+    in_flight: int
+    backlog_tokens: int
+    ticket: int
+    cache: PrefixCache
+
+
+class IndexedNodes:
+    """The servers that take requests, the least loaded one at hand in O(log servers).
+
+    `candidates` gives the least loaded server and those that hold the longest prefix (at most 16,
+    in the order they got it): what `prfaas.routing.pick_best` would choose among all of them, but
+    for servers with a shorter prefix or beyond the 16.
+    """
+
+    def __init__(self, directory: CacheDirectory | None = None) -> None:
+        self.directory = directory or CacheDirectory()
+        self._members: dict[str, Server] = {}
+        self._of_cache: dict[PrefixCache, Server] = {}
+        self._heap: list[tuple[int, int, str, int, Server]] = []
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def servers(self) -> list[Server]:
+        """Return the members, in the order they joined."""
+        return list(self._members.values())
+
+    def join(self, server: Server) -> None:
+        """Let the server be chosen from now on."""
+        self._members[server.record.name] = server
+        self._of_cache[server.cache] = server
+        self.touch(server)
+
+    def leave(self, server: Server) -> None:
+        """Choose the server no more."""
+        if self._members.pop(server.record.name, None) is not None:
+            self._of_cache.pop(server.cache, None)
+            server.ticket += 1
+
+    def touch(self, server: Server) -> None:
+        """Note that the load of the server changed."""
+        server.ticket = ticket = server.ticket + 1
+        name = server.record.name
+        if name not in self._members:
+            return
+        heap = self._heap
+        heappush(heap, (server.backlog_tokens, server.in_flight, name, ticket, server))
+        if len(heap) > 8 * len(self._members) + 64:
+            heap[:] = [entry for entry in heap if entry[3] == entry[4].ticket]
+            heapify(heap)
+
+    def candidates(
+        self, request: SimRequest, now_s: float, avoid: frozenset[str]
+    ) -> Sequence[NodeState]:
+        """Return the servers that may be the best; those down or draining are not members."""
+        del now_s  # a server that is down is no member: there is no quarantine here
+        if avoid:
+            return self._list(request, avoid)
+        heap = self._heap
+        while heap and heap[0][3] != heap[0][4].ticket:
+            heappop(heap)
+        if not heap:
+            return ()
+        backlog_tokens, in_flight, _, _, server = heap[0]
+        tokens, holders = self.directory.longest(request.chain, request.prompt_tokens)
+        if not tokens:
+            return (NodeState(server.record, in_flight, 0, 0.0, backlog_tokens),)
+        if server.cache in holders or len(self._of_cache) == 1 < len(self._members):
+            # It holds the longest prefix and is the least loaded, or all share one cache.
+            return (NodeState(server.record, in_flight, tokens, 0.0, backlog_tokens),)
+        prefix_tokens = server.cache.match(request.chain, request.prompt_tokens)
+        states = [NodeState(server.record, in_flight, prefix_tokens, 0.0, backlog_tokens)]
+        for cache, _ in zip(holders, range(_MAX_HOLDERS), strict=False):
+            holder = self._of_cache.get(cache)
+            if holder is not None:
+                states.append(_state(holder, tokens))
+        return states
+
+    def prefix_tokens(self, request: SimRequest) -> int:
+        """Return the longest prefix of the prompt that any server of the pool holds."""
+        return self.directory.longest(request.chain, request.prompt_tokens)[0]
+
+    def _list(self, request: SimRequest, avoid: frozenset[str]) -> list[NodeState]:
+        return [
+            _state(server, server.cache.match(request.chain, request.prompt_tokens))
+            for server in self._members.values()
+            if server.record.name not in avoid
+        ]
+
+
+def _state(server: Server, prefix_tokens: int) -> NodeState:
+    return NodeState(server.record, server.in_flight, prefix_tokens, 0.0, server.backlog_tokens)

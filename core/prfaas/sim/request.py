@@ -1,0 +1,35 @@
+"""A request on its way through the simulated deployment."""
+
+from prfaas.routing import Decision
+from prfaas.sim.link import Flow
+from prfaas.workload.chain import Chain
+
+MODEL = "sim"
+
+
+class SimRequest:
+    """One request; `prfaas.routing` reads it as a `Routable`.
+
+    `attempt` grows with every retry, so that what belongs to an earlier one is known as void.
+    `uncached_tokens` is what the prefill node computes, `flow` its transfer over a link.
+    """
+
+    __slots__ = (
+        "attempt", "avoid", "chain", "decision", "decoded_tokens", "flow", "index",
+        "output_tokens", "prompt_tokens", "total_tokens", "uncached_tokens", "work_tokens",
+    )  # fmt: skip
+    model_id = MODEL
+
+    def __init__(self, index: int, prompt_tokens: int, output_tokens: int, chain: Chain) -> None:
+        self.index = index
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.total_tokens = prompt_tokens + output_tokens
+        self.chain = chain
+        self.attempt = 1
+        self.avoid: frozenset[str] = frozenset()
+        self.decision: Decision | None = None
+        self.flow: Flow | None = None
+        self.uncached_tokens = prompt_tokens
+        self.work_tokens = 0  # as counted in its prefill server's backlog
+        self.decoded_tokens = 0  # before the decode node it was at died
