@@ -7,6 +7,7 @@ from prfaas.errors import ConfigError
 from prfaas.profile.geometry.dtypes import Dtypes
 from prfaas.profile.geometry.layers import Layer
 
+MAX_TP = 1 << 12
 WINDOW_POOLS = frozenset(
     {"GptOssForCausalLM", "MellumForCausalLM", "MiMoV2FlashForCausalLM", "MiMoV2ForCausalLM"}
 )
@@ -55,6 +56,14 @@ class KvGeometry:
             if layer.window_tokens is not None
         )
 
+    def window_bytes_per_token(self) -> int:
+        """Return the bytes of each token that the sliding-window layers keep."""
+        return sum(
+            layer.bytes_per_token(self.dtypes)
+            for layer in self.layers
+            if layer.window_tokens is not None
+        )
+
     def full_window_bytes(self) -> int:
         """Return the bytes of the sliding-window layers of a prompt that fills every window."""
         return self.window_bytes(max(layer.window_tokens or 0 for layer in self.layers))
@@ -86,20 +95,22 @@ class KvGeometry:
         Raises:
             ConfigError: SGLang does not split the model so.
         """
-        if not 1 <= tp <= 1 << 16:
-            raise ConfigError(f"tensor parallelism: {tp}; allowed is 1 to {1 << 16} ranks")
-        rank = KvGeometry(self.architecture, tuple(self._on_rank(tp)), self.dtypes)
+        rank = self.on_rank(tp)
         held = rank.kv_bytes(tokens)
         if self.architecture not in WINDOW_POOLS:
-            held += rank._window_bytes_per_token() * tokens - rank.window_bytes(tokens)
+            held += rank.window_bytes_per_token() * tokens - rank.window_bytes(tokens)
         return tp * held
 
-    def _on_rank(self, tp: int) -> list[Layer]:
-        return [layer.on_rank(tp) for layer in self.layers]
+    def on_rank(self, tp: int) -> "KvGeometry":
+        """Return what one of `tp` ranks of SGLang keeps.
 
-    def _window_bytes_per_token(self) -> int:
-        windows = (layer for layer in self.layers if layer.window_tokens is not None)
-        return sum(layer.bytes_per_token(self.dtypes) for layer in windows)
+        Raises:
+            ConfigError: SGLang does not split the model so.
+        """
+        if not 1 <= tp <= MAX_TP:
+            raise ConfigError(f"tensor parallelism: {tp}; allowed is 1 to {MAX_TP} ranks")
+        layers = tuple(layer.on_rank(tp) for layer in self.layers)
+        return KvGeometry(self.architecture, layers, self.dtypes)
 
 
 def _check_tokens(tokens: int) -> None:
