@@ -16,6 +16,9 @@ Floats = NDArray[np.float64]
 
 _QUADRATURE_CELLS = 2048
 
+_WIDEST_SIGMAS = 8.0
+"""Beyond so many sigmas there is less than 1e-14 of a log-normal."""
+
 _LONGEST, _HIGHEST_SIGMA = 1e12, 10.0
 _LEAST_MASS = 1e-3
 """Share of the untruncated distribution within its bounds; with less, drawing would take long."""
@@ -107,13 +110,15 @@ class TruncatedLogNormal:
 
 @lru_cache(maxsize=64)
 def _log_normal_cells(lengths: TruncatedLogNormal) -> tuple[Floats, Floats]:
-    edges = np.exp(
-        np.linspace(math.log(lengths.low), math.log(lengths.high), _QUADRATURE_CELLS + 1)
-    )
-    above, sums = lengths.above(edges), lengths.sum_above(edges)
-    weights, totals = above[:-1] - above[1:], sums[:-1] - sums[1:]
-    some = weights > 0
-    return totals[some] / weights[some], weights[some] / weights[some].sum()
+    low = max(math.log(lengths.low), lengths.mu - _WIDEST_SIGMAS * lengths.sigma)
+    high = min(math.log(lengths.high), lengths.mu + _WIDEST_SIGMAS * lengths.sigma)
+    logs = np.linspace(low, high, _QUADRATURE_CELLS + 1)
+    z, edges = (logs - lengths.mu) / lengths.sigma, np.exp(logs)
+    weights = _normal_between(z[:-1], z[1:])
+    scale = math.exp(lengths.mu + lengths.sigma**2 / 2)
+    totals = scale * _normal_between(z[:-1] - lengths.sigma, z[1:] - lengths.sigma)
+    values = np.clip(totals / weights, edges[:-1], edges[1:])
+    return values, weights / weights.sum()
 
 
 class EmpiricalLengths:
@@ -190,12 +195,10 @@ def expect(lengths: Lengths, curve: Curve) -> float:
     return float(np.dot(curve.over(values), weights))
 
 
-def _normal_between(z: Floats | float, top: float) -> Floats:
+def _normal_between(z: Floats | float, top: Floats | float) -> Floats:
     """Return P(z < N(0, 1) <= top), from the nearer tail, so that little cancels."""
-    z, root = np.asarray(z), math.sqrt(2)
-    upper = _erfc(z / root) - math.erfc(top / root)
-    lower = math.erfc(-top / root) - _erfc(-z / root)
-    return np.asarray(0.5 * np.where(z > 0, upper, lower))
+    z, top = np.asarray(z) / math.sqrt(2), np.asarray(top) / math.sqrt(2)
+    return np.asarray(0.5 * np.where(z > 0, _erfc(z) - _erfc(top), _erfc(-top) - _erfc(-z)))
 
 
 def _whole(tokens: Floats) -> NDArray[np.int64]:
