@@ -74,13 +74,14 @@ class PrefixCache:
 
     def insert(self, chain: Chain) -> None:
         """Hold the prompt's prefixes, as most recently used."""
-        begins = (0, *(tokens for _, tokens in chain[:-1]))
-        for (name, tokens), begin in zip(reversed(chain), reversed(begins), strict=True):
+        for index in range(len(chain) - 1, -1, -1):
+            name, tokens = chain[index]
             if name in self._sizes:
                 self._sizes.move_to_end(name)
             else:
-                self._sizes[name] = tokens - begin
-                self._used_tokens += tokens - begin
+                size = tokens - (chain[index - 1][1] if index else 0)
+                self._sizes[name] = size
+                self._used_tokens += size
         if chain and self._reuse is Reuse.HYBRID:
             self._keep_state(chain[-1][0])
         self._evict()

@@ -7,6 +7,7 @@ recorded   our own: a heading line {"prfaas_trace": 1, "block_tokens": n}, then 
 """
 
 import json
+import math
 from array import array
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -95,15 +96,21 @@ class _Columns:
         self._tenants = array("i")
         self._tenant_numbers: dict[str, int] = {}
 
-    def add_arrival(self, number: int, field: str, arrival: Any) -> None:
-        """Add the arrival of the request in line `number`, in units of the format."""
+    def add_arrival(self, number: int, field: str, arrival: Any, *, shown: Any = None) -> None:
+        """Add the arrival of the request in line `number`, in units of the format.
+
+        `shown` is what errors show of it, where that is not the value itself.
+        """
+        shown = arrival if shown is None else shown
         if isinstance(arrival, bool) or not isinstance(arrival, int | float):
-            raise self.error(number, field, arrival, "must be a number")
-        if not 0 <= arrival * self.seconds_per_unit <= MAX_ARRIVAL_S:
-            raise self.error(number, field, arrival, f"must be from 0 to {MAX_ARRIVAL_S:g} seconds")
-        seconds = arrival * self.seconds_per_unit
+            raise self.error(number, field, shown, "must be a number")
+        # Compared before it is multiplied: a whole number may be too large for a float.
+        possible = abs(arrival) <= MAX_ARRIVAL_S / self.seconds_per_unit
+        seconds = arrival * self.seconds_per_unit if possible else math.nan
         if self._arrivals and seconds < self._arrivals[-1]:
-            raise self.error(number, field, arrival, "is before the request above; sort the trace")
+            raise self.error(number, field, shown, "is before the request above; sort the trace")
+        if not 0 <= seconds <= MAX_ARRIVAL_S:
+            raise self.error(number, field, shown, f"must be from 0 to {MAX_ARRIVAL_S:g} seconds")
         if len(self._arrivals) >= MAX_REQUESTS:
             raise ConfigError(f"{self.where}:{number}: more than {MAX_REQUESTS} requests")
         self._arrivals.append(seconds)
@@ -230,10 +237,7 @@ def _read_azure(heading: str, lines: Iterator[tuple[int, str]], columns: _Column
         if time is None:
             raise columns.error(number, arrival, cells[0], "must be as 2023-11-16 18:15:46.68")
         began = began or time
-        if time < began:
-            problem = "is before the request above; sort the trace"
-            raise columns.error(number, arrival, cells[0], problem)
-        columns.add_arrival(number, arrival, (time - began).total_seconds())
+        columns.add_arrival(number, arrival, (time - began).total_seconds(), shown=cells[0])
         columns.add_lengths(number, (prompt, output), _whole(cells[1]), _whole(cells[2]))
         columns.add_blocks(number, "", None)
         columns.add_tenant(number, "")
