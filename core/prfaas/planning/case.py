@@ -181,7 +181,7 @@ def _log_normal(requests: Table) -> Lengths:
     try:
         return TruncatedLogNormal(mu, sigma, low, high)
     except ConfigError as error:
-        requests.refuse("lengths", str(error))
+        raise ConfigError(f"{requests.name('lengths')}: {error}") from None
 
 
 def _constraints(table: Table, slo: Table) -> Constraints:

@@ -102,6 +102,10 @@ class Table:
         shown = _shown(self._raw.get(key))
         raise ConfigError(f"{self._source}: {self._at(key)} = {shown}: allowed: {allowed}")
 
+    def name(self, key: str) -> str:
+        """Return the file and the key, as errors begin."""
+        return f"{self._source}: {self._at(key)}"
+
     def _at(self, key: str) -> str:
         return f"{self._path}.{key}" if self._path else key
 
