@@ -4,12 +4,10 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from prfaas.transfer.events import Address
+from prfaas.transfer.machine import LaneId, RoomKey
 from prfaas.transfer.receive_room import ReceiveRoom
 from prfaas.wire import Abort, Ack, Chunk, Frame
 from prfaas.wire.limits import MAX_ACK_CHUNKS
-
-LaneId = int
-RoomKey = tuple[int, int]  # room, attempt
 
 MIN_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 2.0

@@ -17,9 +17,10 @@ from prfaas.transfer.events import (
     RoomReceived,
 )
 from prfaas.transfer.layout import Items, Layout
+from prfaas.transfer.machine import LaneId, Machine, RoomKey, TransferLimits, describe_totals
 from prfaas.transfer.memo import Memo
 from prfaas.transfer.reasons import Reason, reason_text, reason_word
-from prfaas.transfer.receive_peer import DialSlot, LaneId, ReceiveLane, ReceivePeer, RoomKey
+from prfaas.transfer.receive_peer import DialSlot, ReceiveLane, ReceivePeer
 from prfaas.transfer.receive_room import ReceiveRoom
 from prfaas.wire import (
     Abort,
@@ -37,14 +38,10 @@ from prfaas.wire.limits import U32_MAX, U64_MAX
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReceiveLimits:
+class ReceiveLimits(TransferLimits):
     """Bounds of a receiver; `lanes` is the number of connections per peer."""
 
     lanes: int = 4
-    room_timeout_s: float = 300.0
-    max_rooms: int = 4096
-    max_peers: int = 256
-    max_control_frames: int = 1 << 14
 
 
 @dataclass(slots=True)
@@ -60,7 +57,7 @@ class ReceiveCounters:
     lanes_lost: int = 0
 
 
-class Receiver:
+class Receiver(Machine[ReceiveEvent]):
     """Rooms, peers and lanes of one decode node. See the package docstring for the calling rules.
 
     The payload of a Chunk goes to `payload_target()`, asked anew before every read from the
@@ -70,9 +67,12 @@ class Receiver:
     its own, so that a sender that has not yet noticed the end of the last one fails its rooms.
     """
 
+    limits: ReceiveLimits
+
     def __init__(
         self, layout: Layout, *, node_id: str, session: int, limits: ReceiveLimits
     ) -> None:
+        super().__init__()
         self.layout = layout
         self.node_id = node_id
         self.session = session
@@ -85,9 +85,6 @@ class Receiver:
         self._peers: dict[Address, ReceivePeer] = {}
         self._rooms: dict[int, ReceiveRoom] = {}
         self._ended: Memo[RoomKey, str] = Memo(4 * limits.max_rooms)
-        self._events: list[ReceiveEvent] = []
-        self._dead_lanes: list[tuple[LaneId, str]] = []
-        self._next_timer: float | None = None
 
     # Rooms and peers, called by the owner
 
@@ -255,10 +252,6 @@ class Receiver:
             return state.peer.control.popleft()
         return state.next_ack()
 
-    def next_timer(self) -> float | None:
-        """Return the time at which `on_timer` or `take_dials` has something to do, or None."""
-        return self._next_timer
-
     def on_timer(self, now: float) -> None:
         """Fail the rooms whose deadline has passed. Call after `take_dials` was acted on."""
         for room in [r for r in self._rooms.values() if r.deadline_s <= now]:
@@ -268,28 +261,11 @@ class Receiver:
             times += [slot.dial_s for slot in peer.slots if slot.lane is None]
         self._next_timer = min(times, default=None)
 
-    def take_events(self) -> list[ReceiveEvent]:
-        """Return and clear what happened."""
-        events, self._events = self._events, []
-        return events
-
-    def take_dead_lanes(self) -> list[tuple[LaneId, str]]:
-        """Return and clear the lanes that the shell must close, each with why."""
-        lanes, self._dead_lanes = self._dead_lanes, []
-        return lanes
-
     def describe(self) -> dict[str, Any]:
         """Return JSON-able counters and gauges."""
-        counters = self.counters
         return {
             "rooms_open": len(self._rooms),
-            "rooms_opened_total": counters.rooms_opened,
-            "rooms_received_total": counters.rooms_received,
-            "rooms_failed_total": dict(counters.rooms_failed),
-            "chunks_received_total": counters.chunks_received,
-            "chunks_discarded_total": counters.chunks_discarded,
-            "payload_bytes_received_total": counters.payload_bytes_received,
-            "lanes_lost_total": counters.lanes_lost,
+            **describe_totals(self.counters),
             "peers": {
                 "{}:{}".format(*peer.address): {
                     "node_id": peer.node_id,
@@ -414,11 +390,7 @@ class Receiver:
         self.counters.rooms_failed[reason] += 1
         peer = self._peers.get(room.address)
         if tell and peer is not None:
-            abort = Abort(room.room, room.attempt, reason, detail)
-            peer.unanswered_aborts[room.room, room.attempt] = abort
-            if len(peer.unanswered_aborts) > self.limits.max_rooms:
-                del peer.unanswered_aborts[next(iter(peer.unanswered_aborts))]
-            self._tell(peer, abort)
+            self._tell_abort(peer, Abort(room.room, room.attempt, reason, detail))
         self._events.append(RoomFailed(room.room, reason, detail))
 
     def _conclude(self, room: ReceiveRoom, reason: str) -> None:
@@ -435,16 +407,3 @@ class Receiver:
             del self._lanes[lane]
             self._dead_lanes.append((lane, reason))
         self._events.append(PeerLost(peer.node_id, reason, peer.address))
-
-    def _tell(self, peer: ReceivePeer, frame: Frame) -> None:
-        peer.control.append(frame)
-        if len(peer.control) == self.limits.max_control_frames:
-            self._dead_lanes += [(lane, Reason.QUEUE_FULL) for lane in peer.lanes]
-
-    def _reply(self, lane: ReceiveLane, frame: Frame) -> None:
-        if len(lane.control) >= self.limits.max_control_frames:
-            raise ProtocolError("the peer does not read the answers to its frames")
-        lane.control.append(frame)
-
-    def _wake_at(self, at_s: float) -> None:
-        self._next_timer = at_s if self._next_timer is None else min(self._next_timer, at_s)

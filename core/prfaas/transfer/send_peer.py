@@ -4,11 +4,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from prfaas.transfer.machine import LaneId, RoomKey
 from prfaas.transfer.send_room import ChunkOut, SendLeg
 from prfaas.wire import Abort, Frame
 
-LaneId = int
-RoomKey = tuple[int, int]  # room, attempt
 ChunkKey = tuple[int, int, int]  # room, attempt, chunk
 
 

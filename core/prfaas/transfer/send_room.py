@@ -1,11 +1,22 @@
 """A room on the sender, its legs, and the chunks that its submissions are cut into."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from prfaas.errors import TransferError
 from prfaas.transfer.intervals import IntervalSet
 from prfaas.transfer.layout import Items, Layout
+from prfaas.transfer.reasons import Reason
 from prfaas.wire import Chunk
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Submission:
+    """`items[i]` goes to position `start + i` of the grant, for every entry of the group."""
+
+    group: int
+    start: int
+    items: Items
 
 
 @dataclass(eq=False, slots=True)
@@ -22,6 +33,14 @@ class SendLeg:
     num_pending: int = 0
     next_chunk: int = 0
 
+    def check_range(self, submission: Submission, group: str) -> None:
+        """Raises: TransferError if a position is not one that the peer granted."""
+        start, end = submission.start, submission.start + submission.items.size
+        granted = self.grants[submission.group]
+        if start < 0 or end > granted:
+            text = f"{group}: positions {start}..{end} of {granted} that {self.peer} granted"
+            raise TransferError(Reason.COUNT_MISMATCH, text)
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ChunkOut:
@@ -35,15 +54,6 @@ class ChunkOut:
     def key(self) -> tuple[int, int, int]:
         """What an ACK names the chunk by."""
         return self.frame.room, self.frame.attempt, self.frame.chunk
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Submission:
-    """`items[i]` goes to position `start + i` of the grant, for every entry of the group."""
-
-    group: int
-    start: int
-    items: Items
 
 
 @dataclass(eq=False, slots=True)
@@ -68,6 +78,20 @@ class SendRoom:
         counts = {group: len(held) for group, held in self.submitted.items()}
         gaps = {group: total - counts.get(group, 0) for group, total in enumerate(totals)}
         return {group: gap for group, gap in gaps.items() if gap}
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """How a room ended; `reason` is empty if it was sent.
+
+    `attempts` are the (session, attempt) of the legs it had, by peer.
+    """
+
+    reason: str
+    detail: str
+    attempts: Mapping[str, tuple[int, int]]
+    until_s: float
+    forgotten: bool = False
 
 
 def items_per_chunk(item_bytes: int, chunk_bytes: int) -> int:

@@ -8,10 +8,18 @@ from typing import Any
 from prfaas.errors import ProtocolError, TransferError
 from prfaas.transfer.events import PeerJoined, PeerLost, RoomFailed, RoomOpened, RoomSent, SendEvent
 from prfaas.transfer.layout import Items, Layout, mismatch
+from prfaas.transfer.machine import LaneId, Machine, TransferLimits, describe_totals
 from prfaas.transfer.memo import Memo
 from prfaas.transfer.reasons import Reason, reason_text, reason_word
-from prfaas.transfer.send_peer import LaneId, RoomKey, SendLane, SendPeer
-from prfaas.transfer.send_room import ChunkOut, SendLeg, SendRoom, Submission, count_chunks
+from prfaas.transfer.send_peer import SendLane, SendPeer
+from prfaas.transfer.send_room import (
+    ChunkOut,
+    Conclusion,
+    SendLeg,
+    SendRoom,
+    Submission,
+    count_chunks,
+)
 from prfaas.transfer.send_room import cut_chunks as _cut_chunks
 from prfaas.wire import (
     Abort,
@@ -29,29 +37,11 @@ from prfaas.wire.limits import MAX_LANES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SendLimits:
+class SendLimits(TransferLimits):
     """Bounds of a sender; `max_queued_chunks` counts chunks not yet acknowledged, of all rooms."""
 
     chunk_bytes: int = 1 << 20
     max_queued_chunks: int = 1 << 16
-    room_timeout_s: float = 300.0
-    max_rooms: int = 4096
-    max_peers: int = 256
-    max_control_frames: int = 1 << 14
-
-
-@dataclass(frozen=True, slots=True)
-class _Conclusion:
-    """How a room ended; `reason` is empty if it was sent.
-
-    `attempts` are the (session, attempt) of the legs it had, by peer.
-    """
-
-    reason: str
-    detail: str
-    attempts: Mapping[str, tuple[int, int]]
-    until_s: float
-    forgotten: bool = False
 
 
 @dataclass(slots=True)
@@ -68,14 +58,17 @@ class SendCounters:
     lanes_refused: Counter[str] = field(default_factory=Counter)
 
 
-class Sender:
+class Sender(Machine[SendEvent]):
     """Rooms, peers and lanes of one prefill node. See the package docstring for the calling rules.
 
     `session` must be new for every process start. Peers are told apart by node id; a known node id
     with a new session is a restarted peer, and its old session's rooms fail.
     """
 
+    limits: SendLimits
+
     def __init__(self, layout: Layout, *, node_id: str, session: int, limits: SendLimits) -> None:
+        super().__init__()
         self.layout = layout
         self.node_id = node_id
         self.session = session
@@ -86,11 +79,8 @@ class Sender:
         self._lanes: dict[LaneId, SendLane] = {}
         self._peers: dict[str, SendPeer] = {}
         self._rooms: dict[int, SendRoom] = {}
-        self._concluded: Memo[int, _Conclusion] = Memo(4 * limits.max_rooms)
+        self._concluded: Memo[int, Conclusion] = Memo(4 * limits.max_rooms)
         self._ended_legs: Memo[tuple[int, int, int], Abort] = Memo(4 * limits.max_rooms)
-        self._events: list[SendEvent] = []
-        self._dead_lanes: list[tuple[LaneId, str]] = []
-        self._next_timer: float | None = None
 
     # Rooms, called by the owner
 
@@ -107,7 +97,7 @@ class Sender:
         submission = Submission(index, start, self.layout.items(index, items))
         legs = [leg for leg in state.legs.values() if leg.live]
         for leg in legs:
-            _check_range(leg, submission, group)
+            leg.check_range(submission, group)
         num_chunks = self._count_chunks(submission)
         self._check_queue(num_chunks * len(legs), room)
         if submission.items.size:
@@ -142,7 +132,7 @@ class Sender:
             self._fail_room(state, word, text)
         elif self._concluded.get(room) is None:
             until_s = now + self.limits.room_timeout_s
-            self._concluded.put(room, _Conclusion(word, text, {}, until_s))
+            self._concluded.put(room, Conclusion(word, text, {}, until_s))
 
     def forget(self, room: int, now: float) -> None:
         """Drop a concluded room (a live one is aborted first).
@@ -155,7 +145,7 @@ class Sender:
         if ended is None:
             return
         if ended.reason and now < ended.until_s:
-            kept = _Conclusion(ended.reason, ended.detail, ended.attempts, ended.until_s, True)
+            kept = Conclusion(ended.reason, ended.detail, ended.attempts, ended.until_s, True)
             self._concluded.put(room, kept)
         else:
             self._concluded.drop(room)
@@ -224,40 +214,18 @@ class Sender:
             self.counters.payload_bytes_sent += chunk.frame.payload_bytes
         return chunk
 
-    def next_timer(self) -> float | None:
-        """Return the time at which `on_timer` has something to do, or None."""
-        return self._next_timer
-
     def on_timer(self, now: float) -> None:
         """Fail the rooms whose deadline has passed."""
         for room in [r for r in self._rooms.values() if r.deadline_s <= now]:
             self._fail_room(room, Reason.DEADLINE, "the room's deadline passed")
         self._next_timer = min((r.deadline_s for r in self._rooms.values()), default=None)
 
-    def take_events(self) -> list[SendEvent]:
-        """Return and clear what happened."""
-        events, self._events = self._events, []
-        return events
-
-    def take_dead_lanes(self) -> list[tuple[LaneId, str]]:
-        """Return and clear the lanes that the shell must close, each with why."""
-        lanes, self._dead_lanes = self._dead_lanes, []
-        return lanes
-
     def describe(self) -> dict[str, Any]:
         """Return JSON-able counters and gauges."""
-        counters = self.counters
         return {
             "rooms_open": len(self._rooms),
-            "rooms_opened_total": counters.rooms_opened,
-            "rooms_sent_total": counters.rooms_sent,
-            "rooms_failed_total": dict(counters.rooms_failed),
             "chunks_queued": self.num_queued_chunks,
-            "chunks_sent_total": counters.chunks_sent,
-            "chunks_acked_total": counters.chunks_acked,
-            "chunks_resent_total": counters.chunks_resent,
-            "payload_bytes_sent_total": counters.payload_bytes_sent,
-            "lanes_refused_total": dict(counters.lanes_refused),
+            **describe_totals(self.counters),
             "peers": {
                 peer.node_id: {"session": peer.session, "lanes": len(peer.lanes)}
                 for peer in self._peers.values()
@@ -300,7 +268,7 @@ class Sender:
             raise ProtocolError(f"OPEN with {len(frame.grants)} groups")
         room = self._rooms.get(frame.room)
         leg = room.legs.get(peer.node_id) if room is not None else None
-        if leg is not None and _is_same(leg, peer, frame):
+        if leg is not None and (leg.session, leg.attempt) == (peer.session, frame.attempt):
             return
         refusal = self._room_refusal(peer, leg, frame, now)
         if refusal is not None:
@@ -335,7 +303,7 @@ class Sender:
         deadline_s = now + min(frame.deadline_ms / 1000, self.limits.room_timeout_s)
         room = self._rooms[frame.room] = SendRoom(frame.room, deadline_s)
         self._concluded.drop(frame.room)
-        self._next_timer = min(self._next_timer or deadline_s, deadline_s)
+        self._wake_at(deadline_s)
         self.counters.rooms_opened += 1
         return room
 
@@ -346,7 +314,7 @@ class Sender:
         self._events.append(RoomOpened(room.room, peer.node_id, frame.prefix_tokens, grants))
         try:
             for submission in room.submissions:
-                _check_range(leg, submission, self.layout.groups[submission.group].name)
+                leg.check_range(submission, self.layout.groups[submission.group].name)
                 self._enqueue(leg, submission, self._count_chunks(submission))
         except TransferError as error:
             self._fail_room(room, error.reason, error.detail)
@@ -459,7 +427,7 @@ class Sender:
         del self._rooms[room.room]
         attempts = {leg.peer: (leg.session, leg.attempt) for leg in room.legs.values()}
         until_s = room.deadline_s
-        self._concluded.put(room.room, _Conclusion(reason, detail, attempts, until_s))
+        self._concluded.put(room.room, Conclusion(reason, detail, attempts, until_s))
 
     def _lose_peer(self, peer: SendPeer, reason: str, detail: str) -> None:
         for room in list(self._rooms.values()):
@@ -473,32 +441,3 @@ class Sender:
             self._lanes.pop(lane, None)
             self._dead_lanes.append((lane, reason))
         self._events.append(PeerLost(peer.node_id, reason))
-
-    def _tell_abort(self, peer: SendPeer, abort: Abort) -> None:
-        key: RoomKey = (abort.room, abort.attempt)
-        peer.unanswered_aborts[key] = abort
-        if len(peer.unanswered_aborts) > self.limits.max_rooms:
-            del peer.unanswered_aborts[next(iter(peer.unanswered_aborts))]
-        self._tell(peer, abort)
-
-    def _tell(self, peer: SendPeer, frame: Frame) -> None:
-        peer.control.append(frame)
-        if len(peer.control) == self.limits.max_control_frames:
-            self._dead_lanes += [(lane, Reason.QUEUE_FULL) for lane in peer.lanes]
-
-    def _reply(self, lane: SendLane, frame: Frame) -> None:
-        if len(lane.control) >= self.limits.max_control_frames:
-            raise ProtocolError("the peer does not read the answers to its frames")
-        lane.control.append(frame)
-
-
-def _is_same(leg: SendLeg, peer: SendPeer, frame: Open) -> bool:
-    return leg.session == peer.session and leg.attempt == frame.attempt
-
-
-def _check_range(leg: SendLeg, submission: Submission, group: str) -> None:
-    end = submission.start + submission.items.size
-    granted = leg.grants[submission.group]
-    if submission.start < 0 or end > granted:
-        text = f"{group}: positions {submission.start}..{end} of {granted} that {leg.peer} granted"
-        raise TransferError(Reason.COUNT_MISMATCH, text)
