@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any, Protocol
@@ -51,6 +51,8 @@ class TableCurve:
 
     points: tuple[tuple[float, float], ...]
     scale: Scale = Scale.LOG
+    _xs: tuple[float, ...] = field(init=False, repr=False, compare=False)
+    _slopes: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.points:
@@ -61,20 +63,23 @@ class TableCurve:
         xs = [x for x, _ in self.points]
         if any(left * (1 + 1e-9) >= right for left, right in pairwise(xs)):
             raise ConfigError("points: x must increase from point to point")
+        slope = _linear_slope if self.scale is Scale.LINEAR else _log_slope
+        object.__setattr__(self, "_xs", tuple(xs))
+        object.__setattr__(self, "_slopes", tuple(slope(*two) for two in pairwise(self.points)))
 
     def at(self, x: float) -> float:
         """Return the value at x; below 1, the value at 1."""
-        points = self.points
-        if len(points) == 1:
-            return points[0][1]
+        slopes = self._slopes
+        if not slopes:
+            return self.points[0][1]
         x = max(x, 1.0)
-        upper = min(max(bisect_right(points, (x, math.inf)), 1), len(points) - 1)
-        (x0, y0), (x1, y1) = points[upper - 1], points[upper]
-        if x in (x0, x1):
-            return y0 if x == x0 else y1
+        piece = min(max(bisect_right(self._xs, x) - 1, 0), len(slopes))
+        x0, y0 = self.points[piece]
+        if x == x0:
+            return y0
+        slope = slopes[min(piece, len(slopes) - 1)]
         if self.scale is Scale.LINEAR:
-            return max(y0 + (y1 - y0) * (x - x0) / (x1 - x0), 0.0)
-        slope = (math.log(y1) - math.log(y0)) / (math.log(x1) - math.log(x0))
+            return max(y0 + (x - x0) * slope, 0.0)
         try:
             return float(y0 * (x / x0) ** slope)
         except OverflowError:
@@ -129,6 +134,15 @@ class PolynomialCurve:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values that `curve_from_json` reads."""
         return {"coefficients": list(self.coefficients)}
+
+
+def _linear_slope(left: tuple[float, float], right: tuple[float, float]) -> float:
+    return (right[1] - left[1]) / (right[0] - left[0])
+
+
+def _log_slope(left: tuple[float, float], right: tuple[float, float]) -> float:
+    rise = math.log(right[1]) - math.log(left[1])
+    return rise / (math.log(right[0]) - math.log(left[0]))
 
 
 def constant(value: float) -> Curve:

@@ -1,6 +1,7 @@
 """What routing answers."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from prfaas.reasons import Reason, Route
 from prfaas.records import NodeRecord
@@ -14,8 +15,7 @@ class Move:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """Serve the request on these two nodes; `prefix_tokens` is the hit at the prefill node.
 
     `move` is set where another region holds more of the prompt and the link has room for it.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from prfaas.records import NodeRecord, Role
 
@@ -33,8 +33,7 @@ class RouteRequest:
     total_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeState:
+class NodeState(NamedTuple):
     """One node as the dispatcher knows it.
 
     `in_flight` counts the legs that this dispatcher has there and `backlog_tokens` the uncached

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prfaas.reasons import Route
+from prfaas.sim.scenario import Workload
 
 ROUTES = tuple(Route)
 _ROUTE_INDEX = {route: index for index, route in enumerate(ROUTES)}
@@ -33,19 +34,13 @@ class Record:
         def times() -> "array[float]":
             return array("d", [float("nan")]) * count
 
-        def counts() -> "array[int]":
-            return array("q", [0]) * count
-
-        self.arrival_s = times()
         self.prefill_start_s = times()
         self.prefill_end_s = times()
         self.kv_arrival_s = times()
         self.first_token_s = times()
         self.finish_s = times()
         self.kv_bytes = array("d", [0.0]) * count
-        self.prompt_tokens = counts()
-        self.uncached_tokens = counts()
-        self.output_tokens = counts()
+        self.uncached_tokens = array("q", [0]) * count
         self.route = array("b", [_ROUTE_INDEX[Route.NONE]]) * count
         self.outcome = array("b", [Outcome.OPEN]) * count
         self.attempts = array("b", [0]) * count
@@ -102,6 +97,11 @@ class Columns:
         return self.finish_s - self.arrival_s
 
 
-def columns_of(record: Record) -> Columns:
-    """Return the record as arrays that share its memory."""
-    return Columns(**{name: np.asarray(getattr(record, name)) for name in Columns.__slots__})
+def columns_of(record: Record, workload: Workload) -> Columns:
+    """Return the record as arrays that share its memory, beside what was asked."""
+    return Columns(
+        arrival_s=workload.arrival_s,
+        prompt_tokens=workload.prompt_tokens,
+        output_tokens=workload.output_tokens,
+        **{name: np.asarray(column) for name, column in vars(record).items()},
+    )

@@ -86,7 +86,7 @@ class World:
         if self.policy.period_s > 0:
             self.events.at(self.policy.period_s, self._act)
         self.events.run(until_s)
-        return columns_of(self.record)
+        return columns_of(self.record, self.workload)
 
     def convert(self, name: str, role: Role) -> None:
         """Drain a node of the PD cluster and give it another role; it is away for a while."""
@@ -181,10 +181,6 @@ class World:
         request = SimRequest(
             index, self._prompts[index], self._outputs[index], chains[index] if chains else ()
         )
-        record = self.record
-        record.arrival_s[index] = self.events.now_s
-        record.prompt_tokens[index] = request.prompt_tokens
-        record.output_tokens[index] = request.output_tokens
         self._follow(request, self.policy.place(request, self.events.now_s))
 
     def _follow(self, request: SimRequest, decision: Decision | Refusal) -> None:
