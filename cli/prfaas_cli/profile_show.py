@@ -59,7 +59,8 @@ def profile_json(document: "ProfileDocument") -> dict[str, Any]:
 
 def profile_lines(shown: dict[str, Any]) -> Iterator[str]:
     """Return the lines of `show` for people."""
-    yield f"{shown['name']}: {shown['model']} on {shown['hardware']} ({shown['gpus']} GPUs)"
+    gpus = "1 GPU" if shown["gpus"] == 1 else f"{shown['gpus']} GPUs"
+    yield f"{shown['name']}: {shown['model']} on {shown['hardware']} ({gpus})"
     yield f"origin: {shown['origin']}; {shown['source']}"
     if shown["measured_at"]:
         versions = ", ".join(f"{name} {version}" for name, version in shown["versions"].items())
