@@ -94,15 +94,25 @@ class Fields:
         return self._refusal(self._label(name), self.value(name), allowed)
 
     def _refusal(self, label: str, value: Any, allowed: str) -> ConfigError:
-        shown = "missing" if value is None else repr(value)
-        if len(shown) > 60:
-            shown = f"{shown[:57]}..."
-        return ConfigError(f"{self._architecture}: {label} is {shown}; must be {allowed}")
+        return ConfigError(f"{self._architecture}: {label} is {_shown(value)}; must be {allowed}")
 
     def _label(self, name: str) -> str:
         """Return a field's name with the path to it; an absent one belongs into the first scope."""
         holders = (prefix for prefix, scope in self._scopes if scope.get(name) is not None)
         return next(holders, self._scopes[0][0]) + name
+
+
+def _shown(value: Any) -> str:
+    """Return a value for an error line, short; Python does not print the very longest numbers."""
+    if value is None:
+        return "missing"
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "a number of over 60 digits"
+    try:
+        shown = repr(value)
+    except ValueError:
+        return "a list with a number of over 4,000 digits"
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
 def _is_count(value: Any, low: int, high: int) -> bool:
