@@ -37,7 +37,7 @@ def test_json_holds_bytes(capsys: pytest.CaptureFixture[str]) -> None:
         "--ssm-dtype",
         "bfloat16",
     ]
-    assert run(["profile", "kv", "--config", QWEN, "--json", *arguments, "bfloat16"]) == 0
+    assert run(["profile", "kv", "--config", QWEN, "--json", *arguments]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document == {
         "architecture": "Qwen3NextForCausalLM",
