@@ -39,7 +39,9 @@ def show(
 @app.command("offload")
 def offload(
     file: FileArgument,
-    local: Annotated[str, typer.Option(help="Profile of a local instance.")] = "paper-1t-h20",
+    local: Annotated[
+        str, typer.Option(help="Profile of a local instance, name or file.")
+    ] = "paper-1t-h20",
     remote: Annotated[str, typer.Option(help="Profile of a remote one.")] = "paper-1t-h200",
     link: Annotated[str, typer.Option(help="Rate of the link, as in 100gbit.")] = "100gbit",
     rtt: Annotated[str, typer.Option(help="Round trip, as in 20ms.")] = "20ms",
@@ -56,16 +58,17 @@ def offload(
     as_json: JsonOption = False,
 ) -> None:
     """Show what share of a trace is worth offloading, with and without its prefix hits."""
-    from prfaas.profile.catalog import find_profile
-    from prfaas.units import parse_duration, parse_rate
+    from prfaas.units import ROUND_TRIP, parse_duration, parse_rate
     from prfaas.workload.offload_share import Route
     from prfaas_cli.output import Output
+    from prfaas_cli.profile_files import load_profile
     from prfaas_cli.trace_file import read_trace
     from prfaas_cli.trace_offload import Fleet, offload_document, offload_lines
 
-    profiles = find_profile(local), find_profile(remote)
+    profiles = load_profile(local).profile, load_profile(remote).profile
     rate_bits = parse_rate(link, option="--link")
-    route = Route(*profiles, rate_bits / 8, parse_duration(rtt, option="--rtt"), pipelined)
+    rtt_s = parse_duration(rtt, option="--rtt", bounds=ROUND_TRIP)
+    route = Route(*profiles, rate_bits / 8, rtt_s, pipelined)
     fleet = Fleet(local_instances, remote_instances, parse_duration(tpot, option="--tpot"))
     document = offload_document(read_trace(file), route, fleet)
     Output(as_json=as_json).result(document, lambda: offload_lines(document))

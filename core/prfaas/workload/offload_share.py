@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prfaas.errors import ConfigError
-from prfaas.profile import InstanceProfile
+from prfaas.profile import Curve, InstanceProfile, TableCurve
 from prfaas.workload.lengths import Floats, Lengths
 
 
@@ -20,7 +20,9 @@ class Route:
 
     An offload takes a round trip besides: half for the request, half for the last byte. Without
     `pipelined` the transfer begins when the prefill ends; with it, layers are sent as they are
-    computed, ideally, and only what the prefill does not hide counts.
+    computed, ideally, and only what the prefill does not hide counts. Remotely, a prompt shorter
+    than the shortest of the profile's tables counts as long as that one: nothing gets the better
+    of what was measured.
     """
 
     local: InstanceProfile
@@ -41,8 +43,8 @@ class Route:
 
     def offload_s(self, tokens: Floats, missing_tokens: Floats) -> Floats:
         """Return the seconds of an offload that computes `tokens` and sends `missing_tokens`."""
-        prefill_s = self.remote.prefill_s.over(tokens)
-        transfer_s = self.remote.kv_bytes.over(missing_tokens) / self.link_bytes_per_s
+        prefill_s = _within(self.remote.prefill_s, tokens)
+        transfer_s = _within(self.remote.kv_bytes, missing_tokens) / self.link_bytes_per_s
         if self.pipelined:
             return np.asarray(np.maximum(prefill_s, transfer_s) + self.rtt_s)
         return np.asarray(prefill_s + transfer_s + self.rtt_s)
@@ -82,6 +84,12 @@ def offload_share_of_local_hits(
         raise ConfigError("uncached_tokens, prompt_tokens: must be of one length, not empty")
     weights = np.full(len(prompt_tokens), 1 / len(prompt_tokens))
     return _share(uncached_tokens.astype(float), prompt_tokens.astype(float), weights, route)
+
+
+def _within(curve: Curve, tokens: Floats) -> Floats:
+    """Return the curve's values, of a table not below its first point."""
+    begin = curve.points[0][0] if isinstance(curve, TableCurve) else 1.0
+    return curve.over(np.maximum(tokens, begin))
 
 
 def _share(local: Floats, remote: Floats, weights: Floats, route: Route) -> OffloadShare:

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prfaas.errors import ConfigError
-from prfaas.profile import InstanceProfile, Origin, PolynomialCurve
+from prfaas.profile import InstanceProfile, Origin, PolynomialCurve, table
 from prfaas.workload import EmpiricalLengths
 from prfaas.workload.offload_share import Route, offload_share, offload_share_of_local_hits
 
@@ -53,6 +54,14 @@ def test_hits_that_only_local_has_cost_the_remote_a_whole_prefill() -> None:
     # 1000 uncached take 4 s locally; of 4000 computed and 1000 sent the last arrives at 5.6 s.
     assert float(ROUTE.offload_s(np.array(4000.0), np.array(1000.0))) == pytest.approx(5.6)
     assert share.from_tokens is None
+
+
+def test_a_table_is_not_believed_below_its_first_point() -> None:
+    measured = replace(REMOTE, prefill_s=table([(200, 0.2), (400, 0.4)]))
+    route = Route(LOCAL, measured, 1e12, 0.0)
+    seconds = route.offload_s(np.array([1.0, 200.0, 400.0]), np.array([1.0, 200.0, 400.0]))
+    assert seconds == pytest.approx([0.2, 0.2, 0.4])
+    assert offload_share(EmpiricalLengths([40, 60]), route).from_tokens == 60
 
 
 def test_nothing_is_faster_over_a_slow_link() -> None:
