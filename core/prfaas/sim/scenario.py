@@ -63,7 +63,8 @@ class Deployment:
     Nodes are named `<cluster>-prefill-<i>` and `<cluster>-decode-<i>`. `rtt_s` is the links' round
     trip; `layers` is over how many layers a prefill's KV cache becomes ready (1: all at its end);
     `local_bytes_per_s` is the rate of the network inside the PD cluster. `batch_tokens` see
-    `PrefillServer`; with `central_queue` the prefill nodes of a region share a queue. A converted
+    `PrefillServer`; with `central_queue` the prefill nodes of a region share a queue. With
+    `chunk_tokens` the PD cluster's prefill nodes also decode, by chunked prefill. A converted
     node is away for `conversion_s`. An offload on a dead link is given up after
     `offload_timeout_s`.
     """
@@ -77,6 +78,7 @@ class Deployment:
     batch_tokens: int = 0
     central_queue: bool = False
     cache: CacheSpec = field(default_factory=CacheSpec)
+    chunk_tokens: int = 0
     conversion_s: float = 30.0
     offload_timeout_s: float = 10.0
 

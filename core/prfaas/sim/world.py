@@ -8,6 +8,7 @@ from prfaas.profile import InstanceProfile
 from prfaas.records import NodeRecord, Role
 from prfaas.routing import Decision, Move, Refusal
 from prfaas.sim.cache import CacheDirectory, PrefixCache
+from prfaas.sim.colocated import ColocatedServer
 from prfaas.sim.decode import DecodeServer
 from prfaas.sim.events import Events
 from prfaas.sim.link import FairLink
@@ -64,8 +65,8 @@ class World:
             spec.name: self._make_remote(spec, index)
             for index, spec in enumerate(deployment.remotes, 1)
         }
-        self.prefill_servers: dict[str, PrefillServer] = {}
-        self.decode_servers: dict[str, DecodeServer] = {}
+        self.prefill_servers: dict[str, PrefillServer | ColocatedServer] = {}
+        self.decode_servers: dict[str, DecodeServer | ColocatedServer] = {}
         self.conversions = 0
         self.arrived = 0
         self.ended = 0
@@ -114,8 +115,9 @@ class World:
 
     def _build(self) -> None:
         pd = self.deployment.pd
+        add = self._add_colocated if self.deployment.chunk_tokens else self._add_prefill
         for index in range(pd.prefill):
-            self._add_prefill(f"{pd.name}-prefill-{index}", self.pd)
+            add(f"{pd.name}-prefill-{index}", self.pd)
         for index in range(pd.decode):
             self._add_decode(f"{pd.name}-decode-{index}")
         for spec in self.deployment.remotes:
@@ -135,6 +137,23 @@ class World:
             on_done=self._on_prefill_done,
         )
         self.prefill_servers[name] = server
+        region.pool.join(server)
+
+    def _add_colocated(self, name: str, region: Region) -> None:
+        server = ColocatedServer(
+            _record(name, Role.PREFILL, region.name),
+            self.events,
+            region.profile.prefill_s,
+            self._decode_steps(),
+            self._cache(region),
+            region.pool,
+            chunk_tokens=self.deployment.chunk_tokens,
+            on_start=self._on_prefill_start,
+            on_done=self._on_prefill_done,
+            on_first=self._on_first_token,
+            on_decoded=self._on_decode_done,
+        )
+        self.prefill_servers[name] = self.decode_servers[name] = server
         region.pool.join(server)
 
     def _add_decode(self, name: str) -> None:
@@ -272,7 +291,9 @@ class World:
     def _on_prefill_done(self, request: SimRequest) -> None:
         self.record.prefill_end_s[request.index] = self.events.now_s
         region = self._region_of(request)
-        if region.egress is None:
+        if self.deployment.chunk_tokens:
+            self._admit((request, request.attempt))
+        elif region.egress is None:
             size_bytes = region.profile.kv_bytes.at(request.uncached_tokens)
             exposed_s = size_bytes / self.deployment.layers / self.deployment.local_bytes_per_s
             arrival_s = self.events.now_s + exposed_s
@@ -390,7 +411,7 @@ class World:
             if server is not None:
                 server.recover()
 
-    def _server(self, name: str) -> PrefillServer | DecodeServer | None:
+    def _server(self, name: str) -> PrefillServer | DecodeServer | ColocatedServer | None:
         return self.prefill_servers.get(name) or self.decode_servers.get(name)
 
     def _set_slowness(self, name: str, slowness: float) -> None:
