@@ -2,7 +2,7 @@
 
 import typer
 
-from prfaas_cli import profile_run, profile_show
+from prfaas_cli import profile_estimate, profile_run, profile_show
 from prfaas_cli.profile_kv import kv
 
 app = typer.Typer(help="Know a model's KV cache and an engine's speed.", no_args_is_help=True)
@@ -10,3 +10,4 @@ app.command("kv")(kv)
 app.command("show")(profile_show.show)
 app.command("list")(profile_show.list_profiles)
 app.command("run")(profile_run.run)
+app.command("estimate")(profile_estimate.estimate)

@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from prfaas.profile.document import ProfileDocument
 
 _K = 1024
+#: Against what the paper's Table 3 implies, for the two models where both are known.
+_OPTIMISTIC = (
+    "an estimate, and optimistic: kernel times alone, without the fixed cost of a request (~0.4 s"
+    " in the paper). At 1K / 8K / 32K / 128K such estimates were 12 / 32 / 55 / 64 %"
+    " (Qwen3.5-397B) and 6 / 20 / 38 / 67 % (MiMo-V2-Flash) of the paper's T_prefill on 8x H200."
+    " Prefer `profile run`"
+)
 _LENGTHS = (1 * _K, 8 * _K, 32 * _K, 128 * _K)
 
 
@@ -62,6 +69,8 @@ def profile_lines(shown: dict[str, Any]) -> Iterator[str]:
     gpus = "1 GPU" if shown["gpus"] == 1 else f"{shown['gpus']} GPUs"
     yield f"{shown['name']}: {shown['model']} on {shown['hardware']} ({gpus})"
     yield f"origin: {shown['origin']}; {shown['source']}"
+    if shown["origin"] == "estimated":
+        yield _OPTIMISTIC
     if shown["measured_at"]:
         versions = ", ".join(f"{name} {version}" for name, version in shown["versions"].items())
         yield f"measured: {shown['measured_at']}, {versions or 'versions unknown'}"

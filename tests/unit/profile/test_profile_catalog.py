@@ -1,6 +1,8 @@
 """The catalog against the figures the paper prints."""
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +10,9 @@ import pytest
 from prfaas.errors import ConfigError
 from prfaas.profile import Origin
 from prfaas.profile.catalog import TABLE_3, TABLE_5, catalog_names, find_profile
+from prfaas.profile.geometry import geometry_of
 
+CONFIGS = Path(__file__).parents[2] / "data/model-configs"
 K = 1024
 LENGTHS = (K, 8 * K, 32 * K, 128 * K)
 #: T_prefill implied by Table 3, as derived independently: seconds at LENGTHS.
@@ -122,3 +126,22 @@ def test_every_profile_names_its_source() -> None:
 def test_an_unknown_name_is_answered_with_the_known() -> None:
     with pytest.raises(ConfigError, match=r"paper-2t.*paper-1t-h200, paper-1t-h20, paper-kimi"):
         find_profile("paper-2t")
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("paper-kimi-linear-h200", "kimi-linear-48b-a3b"),
+        ("paper-mimo-v2-flash-h200", "mimo-v2-flash"),
+        ("paper-qwen3.5-397b-h200", "qwen3.5-397b-a17b"),
+        ("paper-ring-2.5-1t-h200", "ring-2.5-1t"),
+        ("paper-minimax-m2.5-h200", "minimax-m2.5"),
+        ("paper-qwen3-235b-h200", "qwen3-235b-a22b"),
+    ],
+)
+def test_s_kv_of_table_3_is_the_models_geometry(name: str, config: str) -> None:
+    raw = json.loads((CONFIGS / f"{config}.json").read_text())
+    geometry = geometry_of(raw)
+    for tokens in (*LENGTHS, 200, 5_000, 1_000_000):
+        assert TABLE_3[name].kv_bytes(tokens) == geometry.kv_bytes(tokens)
+        assert find_profile(name).kv_bytes.at(tokens) == pytest.approx(geometry.kv_bytes(tokens))
