@@ -61,6 +61,7 @@ class DecodeServer:
         """Take back an `expect` of a request that will not come."""
         self.in_flight -= 1
         self.pool.touch(self)
+        self._check_empty()
 
     def admit(self, request: SimRequest) -> None:
         """Decode a request whose KV cache is here."""

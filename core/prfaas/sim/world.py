@@ -92,10 +92,10 @@ class World:
     def convert(self, name: str, role: Role) -> None:
         """Drain a node of the PD cluster and give it another role; it is away for a while."""
         if role is Role.DECODE:
-            prefill = self.prefill_servers.pop(name)
+            prefill = self.prefill_servers[name]
             prefill.drain(lambda: self._after_conversion(name, role))
         else:
-            decode = self.decode_servers.pop(name)
+            decode = self.decode_servers[name]
             decode.drain(lambda: self._after_conversion(name, role))
         self.conversions += 1
 
@@ -446,6 +446,12 @@ class World:
     # Time passing.
 
     def _after_conversion(self, name: str, role: Role) -> None:
+        """Take the drained node away, and bring it back in its new role after a while."""
+        if role is Role.DECODE:
+            del self.prefill_servers[name]
+        else:
+            del self.decode_servers[name]
+
         def join(_: None) -> None:
             if role is Role.DECODE:
                 self._add_decode(name)

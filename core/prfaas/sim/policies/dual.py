@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 _SIGNAL_S = 0.5
 _REPLAN_S = 60.0
-_HALF_LIFE_S = 600.0
-#: Requests to have seen before the estimates are believed.
-_MIN_SEEN = 200
+_HALF_LIFE_S = 1800.0
+#: Requests to remember before the estimates are believed: lengths have long tails, and with n of
+#: them Lambda_max is known to about 1/sqrt(n), which must be less than the gain that is acted on.
+_MIN_SEEN = 2000
 #: Of every so many requests one is looked at for the estimates.
-_SAMPLE = 4
+_SAMPLE = 2
 
 
 class DualTimescalePolicy(ThresholdPolicy):
@@ -109,7 +110,7 @@ class DualTimescalePolicy(ThresholdPolicy):
 
     def _replan(self, now_s: float) -> None:
         lengths, output_tokens = self._lengths.lengths(), self._outputs.mean()
-        if self._seen < _MIN_SEEN or lengths is None or output_tokens is None:
+        if self._lengths.weight * _SAMPLE < _MIN_SEEN or lengths is None or output_tokens is None:
             return
         observation = Observation(
             at_s=now_s,
