@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from prfaas.errors import ConfigError
 from prfaas.planning.grid import Roles, rates_and_room, threshold_grid
-from prfaas.planning.site import Constraints, Site
+from prfaas.planning.site import Constraints, Site, TtftGoal
 from prfaas.throughput import Demand, Expectation, Split, Stages, split_at, stages
 from prfaas.throughput.ttft import Ttft, arrival_of, ttft_of
+from prfaas.workload.lengths import Lengths
 
 Floats = NDArray[np.float64]
 
@@ -132,7 +133,7 @@ def _best_of(
 ) -> _Found | None:
     """Return the best threshold and roles of one site; None if no threshold keeps the TTFT."""
     rates, room = rates_and_room(site, roles, demand, parts)
-    allowed = _keeps_ttft(site, demand, constraints, parts.thresholds)
+    allowed = keeps_ttft(site, demand.lengths, constraints.ttft, parts.thresholds)
     rates = np.where(allowed, rates, -1.0)
     highest = float(rates.max())
     if highest < 0:
@@ -144,16 +145,16 @@ def _best_of(
     return _Found(highest, float(most[row, column]), threshold, site, n_p, n_d)
 
 
-def _keeps_ttft(
-    site: Site, demand: Demand, constraints: Constraints, thresholds: Floats
+def keeps_ttft(
+    site: Site, lengths: Lengths, goal: TtftGoal | None, thresholds: Floats
 ) -> NDArray[np.bool_]:
-    goal = constraints.ttft
+    """Return for every threshold whether the goal is kept; `(num_thresholds,)`."""
     if goal is None:
         return np.ones(thresholds.shape, dtype=np.bool_)
     arrival = arrival_of(site.remotes, site.pd.profile, transfer=True)
     if goal.quantile is None:
-        return np.asarray(arrival.mean_s(demand.lengths, thresholds) <= goal.seconds)
-    within = arrival.share_within(demand.lengths, thresholds, goal.seconds)
+        return np.asarray(arrival.mean_s(lengths, thresholds) <= goal.seconds)
+    within = arrival.share_within(lengths, thresholds, goal.seconds)
     return np.asarray(within >= goal.quantile - _EQUAL)
 
 

@@ -19,6 +19,9 @@ from prfaas.workload.lengths import Lengths
 
 Floats = NDArray[np.float64]
 
+#: A link of less than a byte per second is none.
+_NO_LINK = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Ttft:
@@ -71,8 +74,10 @@ class Arrival:
 def arrival_of(
     remotes: Sequence[PrefillCluster], local: InstanceProfile, *, transfer: bool
 ) -> Arrival:
-    """Return the arrival of a deployment; a PrfaaS cluster without instances does not count."""
-    active = [remote for remote in remotes if remote.instances]
+    """Return the arrival of a deployment; a PrfaaS cluster that takes nothing does not count."""
+    active = [
+        remote for remote in remotes if remote.instances and remote.usable_bytes_per_s >= _NO_LINK
+    ]
 
     def remote_s(tokens: Floats) -> Floats:
         slowest = np.zeros(np.shape(tokens))
@@ -102,7 +107,4 @@ def _seconds(remote: PrefillCluster, tokens: Floats, *, transfer: bool) -> Float
     seconds = remote.profile.prefill_s.over(tokens)
     if not transfer:
         return seconds
-    bandwidth = remote.usable_bytes_per_s
-    if bandwidth <= 0:
-        return np.full(np.shape(tokens), np.inf)
-    return seconds + remote.profile.kv_bytes.over(tokens) / bandwidth
+    return np.asarray(seconds + remote.profile.kv_bytes.over(tokens) / remote.usable_bytes_per_s)
