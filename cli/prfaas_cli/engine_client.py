@@ -1,6 +1,5 @@
 """A client of one live SGLang server: what it is, and streams whose tokens are timed."""
 
-import asyncio
 import json
 import os
 import time
@@ -102,11 +101,13 @@ class EngineClient:
             "stream": True,
             "sampling_params": {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True},
         }
+        data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
         began_s = time.perf_counter()
         arrivals: list[tuple[float, int]] = []
         cached_tokens = 0
         try:
-            async with self._open.post(f"{self.url}/generate", json=body) as response:
+            url = f"{self.url}/generate"
+            async with self._open.post(url, data=data, headers=headers) as response:
                 if response.status != 200:
                     raise StateError(self._refusal(len(prompt), await response.text()))
                 async for event in _events(response):
@@ -116,7 +117,7 @@ class EngineClient:
                     cached_tokens = _whole(meta.get("cached_tokens"))
                     arrivals.append((now_s, count))
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise StateError(f"{self.url}: {self._why(error)}") from None
+            raise StateError(f"{self.url}: {_why(error, self._timeout_s)}") from None
         if not arrivals:
             raise StateError(f"{self.url}: the answer to a prompt was empty")
         return TimedStream(began_s, cached_tokens, tuple(arrivals))
@@ -128,9 +129,10 @@ class EngineClient:
 
     async def _get(self, *paths: str) -> dict[str, Any]:
         """Return the JSON object of the first path that the server knows."""
+        limit_s = min(_INFO_S, self._timeout_s)
         for path in paths:
             try:
-                timeout = aiohttp.ClientTimeout(total=_INFO_S, sock_connect=_CONNECT_S)
+                timeout = aiohttp.ClientTimeout(total=limit_s, sock_connect=_CONNECT_S)
                 async with self._open.get(f"{self.url}{path}", timeout=timeout) as response:
                     if response.status == 404:
                         continue
@@ -138,7 +140,7 @@ class EngineClient:
                         raise ConfigError(f"{self.url}: GET {path} answers {response.status}")
                     value = json.loads(await response.read())
             except (aiohttp.ClientError, TimeoutError) as error:
-                raise ConfigError(f"--url {self.url}: {self._why(error)}") from None
+                raise ConfigError(f"--url {self.url}: {_why(error, limit_s)}") from None
             except ValueError:
                 raise ConfigError(f"{self.url}: not an SGLang server: {path} is not JSON") from None
             if isinstance(value, dict):
@@ -157,13 +159,6 @@ class EngineClient:
 
     def _refusal(self, length: int, text: str) -> str:
         return f"{self.url}: refuses a prompt of {length} tokens: {_message(text)}"
-
-    def _why(self, error: Exception) -> str:
-        if isinstance(error, aiohttp.ClientConnectorError):
-            return f"no server answers: {_os_words(error.os_error)}; is it up?"
-        if isinstance(error, asyncio.TimeoutError):
-            return f"no answer within {self._timeout_s:g} s; a larger --timeout may help"
-        return f"the server broke off: {str(error) or type(error).__name__}"
 
 
 def checked_url(url: str) -> str:
@@ -226,6 +221,14 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, A
             value = json.loads(data)
             if isinstance(value, dict):
                 yield value
+
+
+def _why(error: Exception, limit_s: float) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"no server answers: {_os_words(error.os_error)}; is it up?"
+    if isinstance(error, TimeoutError):
+        return f"no answer within {limit_s:g} s; a larger --timeout may help"
+    return f"the server broke off: {str(error) or type(error).__name__}"
 
 
 def _os_words(error: OSError) -> str:

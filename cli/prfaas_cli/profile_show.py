@@ -52,6 +52,8 @@ def profile_json(document: "ProfileDocument") -> dict[str, Any]:
     """Return what `show` shows, as plain JSON values; throughput in 10^9 bits per second."""
     from dataclasses import asdict
 
+    from prfaas.profile import Origin
+
     profile, how = document.profile, document.provenance
     return {
         **_head(profile),
@@ -59,6 +61,7 @@ def profile_json(document: "ProfileDocument") -> dict[str, Any]:
         "machine": asdict(how.machine),
         "versions": dict(how.versions),
         "complete": how.complete,
+        "caveat": _OPTIMISTIC if profile.origin is Origin.ESTIMATED else None,
         "lengths": [_length(profile, tokens) for tokens in _LENGTHS],
         "decode": _decode(profile),
     }
@@ -69,8 +72,8 @@ def profile_lines(shown: dict[str, Any]) -> Iterator[str]:
     gpus = "1 GPU" if shown["gpus"] == 1 else f"{shown['gpus']} GPUs"
     yield f"{shown['name']}: {shown['model']} on {shown['hardware']} ({gpus})"
     yield f"origin: {shown['origin']}; {shown['source']}"
-    if shown["origin"] == "estimated":
-        yield _OPTIMISTIC
+    if shown["caveat"]:
+        yield shown["caveat"]
     if shown["measured_at"]:
         versions = ", ".join(f"{name} {version}" for name, version in shown["versions"].items())
         yield f"measured: {shown['measured_at']}, {versions or 'versions unknown'}"

@@ -213,6 +213,14 @@ def test_it_refuses_in_one_line_before_it_measures(
     assert not file.exists()
 
 
+def test_a_server_that_takes_too_long(
+    model: Path, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with PlainEngine(str(model), prefill_base_s=1.0) as engine:
+        assert measure(engine, file, *QUICK, "--timeout", "0.5") == 1
+    assert "no answer within 0.5 s; a larger --timeout may help" in capsys.readouterr().err
+
+
 def test_another_kind_of_server_is_told(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     class Other(PlainEngine):
         def answer(self, path: str) -> dict[str, Any] | None:

@@ -132,7 +132,9 @@ def test_how_optimistic_estimates_are_is_as_said(
     text = capsys.readouterr().out
     assert f"{' / '.join(map(str, percent))} % ({paper.model.removesuffix('-A17B')})" in text
     assert estimate("--model", model, "--system", "h200_sxm", "--tp", "8", "--json") == 0
-    rows = json.loads(capsys.readouterr().out)["lengths"]
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["caveat"].startswith("an estimate, and optimistic")
+    rows = shown["lengths"]
     assert percent == tuple(
         round(100 * row["prefill_s"] / paper.prefill_s.at(row["tokens"])) for row in rows
     )
