@@ -15,6 +15,8 @@ from prfaas.workload.chain import Chain
 from prfaas.workload.trace import Ints
 
 MAX_PREFIXES = 1_000_000
+MAX_MEAN_TURNS = 100
+"""A chain has a pair for each turn."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,8 +94,8 @@ class Conversations:
     start: SystemPrefixes | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.mean_turns <= 1e6:
-            raise ConfigError(f"mean_turns: {self.mean_turns}: must be from 1 to 1e6")
+        if not 1 <= self.mean_turns <= MAX_MEAN_TURNS:
+            raise ConfigError(f"mean_turns: {self.mean_turns}: must be from 1 to {MAX_MEAN_TURNS}")
         if not 1 <= self.active <= MAX_PREFIXES:
             raise ConfigError(f"active: {self.active}: must be from 1 to {MAX_PREFIXES}")
         if self.max_tokens < 1:

@@ -72,7 +72,7 @@ def test_conversations_have_their_mean_of_turns_and_their_limit() -> None:
     shared = way.prompts(np.random.default_rng(1), np.full(40_000, 10))
     firsts = sum(len(chain) == 1 for chain in shared.chains)
     assert 40_000 / firsts == pytest.approx(4, rel=0.05)
-    short = Conversations(1e6, 50, 95).prompts(np.random.default_rng(1), np.full(4000, 10))
+    short = Conversations(100, 50, 95).prompts(np.random.default_rng(1), np.full(4000, 10))
     assert short.prompt_tokens.max() == 90
 
 
@@ -90,6 +90,7 @@ def test_a_first_turn_may_be_longer_than_the_limit() -> None:
         (lambda: SystemPrefixes((1,), float("nan")), "zipf"),
         (lambda: Conversations(0.5, 1, 1), "mean_turns"),
         (lambda: Conversations(float("nan"), 1, 1), "mean_turns"),
+        (lambda: Conversations(1000, 1, 1), "mean_turns"),
         (lambda: Conversations(2.0, 0, 1), "active"),
         (lambda: Conversations(2.0, 1, 0), "max_tokens"),
         (lambda: NoSharing().prompts(np.random.default_rng(1), np.array([0])), "new_tokens"),
