@@ -19,6 +19,7 @@ def load_case(name: str) -> "Case":
     """
     from prfaas.planning import case_files, parse_case
     from prfaas.planning.paper import paper_case
+    from prfaas_cli.trace_file import read_trace
 
     if name == PAPER:
         return paper_case()
@@ -27,7 +28,12 @@ def load_case(name: str) -> "Case":
         raise ConfigError(f"case {name!r}: allowed: {PAPER}, or the path of a TOML file")
     text = _text(path)
     named = case_files(text, source=name)
-    return parse_case(text, source=name, files={file: _text(path.parent / file) for file in named})
+    return parse_case(
+        text,
+        source=name,
+        profiles={file: _text(path.parent / file) for file in named.profiles},
+        trace=read_trace(path.parent / named.trace) if named.trace else None,
+    )
 
 
 def _text(path: Path) -> str:

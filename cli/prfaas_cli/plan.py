@@ -64,6 +64,10 @@ def plan(
 
         draw(found, plot)
         output.note(f"drew {plot}")
+    output.note(
+        f"searched {found.plan.evaluated} combinations of threshold and roles"
+        f" in {found.search_s * 1e3:.1f} ms"
+    )
     output.result(document_of(found), lambda: lines_of(found))
 
 

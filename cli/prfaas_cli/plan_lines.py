@@ -26,10 +26,6 @@ def lines_of(study: Study) -> Iterator[str]:
     yield ""
     yield from _traffic(study)
     yield from _more(study)
-    yield (
-        f"searched {study.plan.evaluated} combinations of threshold and roles"
-        f" in {study.search_s * 1e3:.1f} ms"
-    )
 
 
 def comparison(study: Study) -> list[list[str]]:

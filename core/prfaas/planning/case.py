@@ -1,7 +1,7 @@
 """Cases: a site, its demand and what must hold, as a TOML file.
 
 A case may name other files, profiles and a trace. Whoever reads it asks `case_files` which, reads
-them and gives their texts to `parse_case`.
+them and gives what they hold to `parse_case`.
 """
 
 import tomllib
@@ -20,7 +20,6 @@ from prfaas.units import parse_rate
 from prfaas.workload.lengths import Lengths, TruncatedLogNormal
 from prfaas.workload.prefix_hits import Reuse, prefix_hits
 from prfaas.workload.trace import Trace
-from prfaas.workload.trace_text import parse_trace
 
 _TOP = ("name", "prfaas", "pd", "requests", "slo", "prices", "constraints", "baselines")
 _PRFAAS = ("name", "profile", "instances", "link", "link_share")
@@ -50,8 +49,16 @@ class Case:
     constraints: Constraints
 
 
-def case_files(text: str, *, source: str) -> tuple[str, ...]:
-    """Return the files that a case names, as it names them, for its reader to read.
+@dataclass(frozen=True, slots=True)
+class CaseFiles:
+    """The files that a case names, as it names them."""
+
+    profiles: tuple[str, ...]
+    trace: str | None
+
+
+def case_files(text: str, *, source: str) -> CaseFiles:
+    """Return the files that a case names, for its reader to read.
 
     Raises:
         ConfigError: the text is no case.
@@ -60,23 +67,33 @@ def case_files(text: str, *, source: str) -> tuple[str, ...]:
     rows = [*top.tables("prfaas", allowed=_PRFAAS), top.table("pd", allowed=_PD)]
     names = [row.text("profile") for row in rows if "profile" in row]
     requests = top.table("requests", allowed=_REQUESTS)
-    traces = [requests.text("trace")] if "trace" in requests else []
-    return tuple(dict.fromkeys([*filter(_is_file, names), *traces]))
+    return CaseFiles(
+        profiles=tuple(dict.fromkeys(filter(_is_file, names))),
+        trace=requests.text("trace") if "trace" in requests else None,
+    )
 
 
-def parse_case(text: str, *, source: str, files: Mapping[str, str] | None = None) -> Case:
-    """Read a case; `source` names it in errors, `files` are the texts of what `case_files` names.
+def parse_case(
+    text: str,
+    *,
+    source: str,
+    profiles: Mapping[str, str] | None = None,
+    trace: Trace | None = None,
+) -> Case:
+    """Read a case; `source` names it in errors.
+
+    `profiles` are the texts of the profile files and `trace` the trace that `case_files` names.
 
     Raises:
         ConfigError: one line, naming file, key, value and what is allowed.
     """
-    files = files or {}
+    files = profiles or {}
     top = _top(text, source)
     remotes = tuple(_remote(row, files) for row in top.tables("prfaas", allowed=_PRFAAS))
     pd = _pd(top.table("pd", allowed=_PD), files)
     baselines = top.table("baselines", allowed=_BASELINES)
     slo = top.table("slo", allowed=_SLO)
-    demand = _demand(top.table("requests", allowed=_REQUESTS), slo, pd, files)
+    demand = _demand(top.table("requests", allowed=_REQUESTS), slo, pd, trace)
     constraints = _constraints(top.table("constraints", allowed=_CONSTRAINTS), slo)
     try:
         site = Site(
@@ -136,8 +153,9 @@ def _profile(row: Table, files: Mapping[str, str]) -> InstanceProfile:
     return find_profile(name)
 
 
-def _demand(requests: Table, slo: Table, pd: PdPool, files: Mapping[str, str]) -> Demand:
-    trace = _trace(requests, files)
+def _demand(requests: Table, slo: Table, pd: PdPool, trace: Trace | None) -> Demand:
+    if "trace" in requests and "lengths" in requests:
+        requests.refuse("trace", "either a trace or lengths, not both")
     lengths = _trace_lengths(requests, trace) if trace else _log_normal(requests)
     if "output_tokens" in requests or trace is None:
         output_tokens = requests.number("output_tokens")
@@ -150,15 +168,6 @@ def _demand(requests: Table, slo: Table, pd: PdPool, files: Mapping[str, str]) -
         step_s = decode.step_s.at(1)
         slo.refuse("tpot_s", f"{step_s:g} or more, the decode step of {pd.profile.name} at batch 1")
     return Demand(lengths, output_tokens, tpot_s)
-
-
-def _trace(requests: Table, files: Mapping[str, str]) -> Trace | None:
-    if "trace" not in requests:
-        return None
-    if "lengths" in requests:
-        requests.refuse("trace", "either a trace or lengths, not both")
-    name = requests.text("trace")
-    return parse_trace(files[name], name)
 
 
 def _trace_lengths(requests: Table, trace: Trace) -> Lengths:

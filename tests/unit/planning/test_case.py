@@ -4,11 +4,12 @@ import re
 import pytest
 
 from prfaas.errors import ConfigError
-from prfaas.planning import TtftGoal, case_files, parse_case
+from prfaas.planning import CaseFiles, TtftGoal, case_files, parse_case
 from prfaas.planning.paper import PAPER_CASE
 from prfaas.profile.catalog import find_profile
 from prfaas.profile.document import render_profile
 from prfaas.workload import TruncatedLogNormal, mean_of
+from prfaas.workload.trace_text import parse_trace
 
 
 def test_the_papers_case() -> None:
@@ -18,7 +19,7 @@ def test_the_papers_case() -> None:
     assert (case.site.pd.instances, case.site.homogeneous_instances) == (8, 12)
     assert case.demand.lengths == TruncatedLogNormal(9.90, 1.00, 128, 131072)
     assert (case.demand.output_tokens, case.demand.tpot_s) == (1024, 0.025)
-    assert case_files(PAPER_CASE, source="paper") == ()
+    assert case_files(PAPER_CASE, source="paper") == CaseFiles((), None)
 
 
 def test_everything_that_a_case_can_say() -> None:
@@ -52,19 +53,20 @@ def test_profiles_and_a_trace_come_from_files_that_the_shell_reads() -> None:
     text = PAPER_CASE.replace('"paper-1t-h20"', '"ours/h20.json"').replace("[slo]", "[slo]")
     text = re.sub(r"lengths = .*", 'trace = "seen.jsonl"', text)
     text = text.replace("output_tokens = 1024\n", "")
-    assert case_files(text, source="x.toml") == ("ours/h20.json", "seen.jsonl")
+    assert case_files(text, source="x.toml") == CaseFiles(("ours/h20.json",), "seen.jsonl")
     rows = [
         {"arrival_s": 0, "prompt_tokens": 8, "output_tokens": 5, "blocks": [1, 2]},
         {"arrival_s": 1, "prompt_tokens": 12, "output_tokens": 7, "blocks": [1, 2, 3]},
     ]
-    trace = "\n".join(map(json.dumps, [{"prfaas_trace": 1, "block_tokens": 4}, *rows]))
-    files = {"ours/h20.json": render_profile(find_profile("paper-1t-h20")), "seen.jsonl": trace}
-    case = parse_case(text, source="x.toml", files=files)
+    lines = map(json.dumps, [{"prfaas_trace": 1, "block_tokens": 4}, *rows])
+    read = {
+        "profiles": {"ours/h20.json": render_profile(find_profile("paper-1t-h20"))},
+        "trace": parse_trace("\n".join(lines), "seen.jsonl"),
+    }
+    case = parse_case(text, source="x.toml", **read)
     assert case.demand.output_tokens == 6
     assert mean_of(case.demand.lengths) == (8 + 4) / 2
-    uncached = parse_case(
-        text.replace("[slo]", 'reuse = "none"\n[slo]'), source="x.toml", files=files
-    )
+    uncached = parse_case(text.replace("[slo]", 'reuse = "none"\n[slo]'), source="x.toml", **read)
     assert mean_of(uncached.demand.lengths) == (8 + 12) / 2
 
 
@@ -118,13 +120,16 @@ def test_a_bad_value_is_one_line_that_names_file_key_value_and_what_is_allowed(
     assert "\n" not in str(error.value)
 
 
-def test_an_empty_trace_is_named() -> None:
-    text = re.sub(r"lengths = .*", 'trace = "seen.jsonl"', PAPER_CASE)
-    with pytest.raises(ConfigError, match=r"seen.jsonl: empty"):
-        parse_case(text, source="x.toml", files={"seen.jsonl": ""})
+def test_an_unknown_reuse_of_a_trace_is_named() -> None:
+    text = re.sub(r"lengths = .*", 'trace = "seen.jsonl"\nreuse = "some"', PAPER_CASE)
+    trace = parse_trace(
+        '{"prfaas_trace": 1}\n{"arrival_s": 0, "prompt_tokens": 1, "output_tokens": 1}', "x"
+    )
     with pytest.raises(ConfigError, match=r"requests.reuse = 'some': allowed: paged, hybrid, none"):
-        parse_case(
-            text.replace("[slo]", 'reuse = "some"\n[slo]'),
-            source="x.toml",
-            files={"seen.jsonl": "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16,3,4\n"},
-        )
+        parse_case(text, source="x.toml", trace=trace)
+
+
+def test_a_trace_that_was_not_read_is_no_case() -> None:
+    text = re.sub(r"lengths = .*", 'trace = "seen.jsonl"', PAPER_CASE)
+    with pytest.raises(ConfigError, match=r"requests.lengths: missing"):
+        parse_case(text, source="x.toml")
