@@ -39,6 +39,7 @@ class CacheDirectory:
 class PrefixCache:
     """Prefixes that a node (or the nodes of a region together) kept; least recently used go first.
 
+    `nodes` is how many nodes the cache is spread over.
     With `stateful`, a prefix is reusable only where a state was kept: at the end of a prompt's
     chain and at multiples of `checkpoint_tokens` (0: nowhere else).
 
@@ -52,9 +53,10 @@ class PrefixCache:
         *,
         stateful: bool,
         checkpoint_tokens: int = 0,
+        nodes: int = 1,
     ) -> None:
-        self.name = ""
         self.used_tokens = 0
+        self._nodes = nodes
         self._capacity_tokens = capacity_tokens
         self._directory = directory
         self._stateful = stateful
@@ -85,20 +87,29 @@ class PrefixCache:
                 self._keep(prefix)
         # Tail first: the head of a prompt is used last and evicted last.
         for prefix, size in reversed(sizes):
-            if prefix not in self._sizes:
+            if prefix in self._sizes:
+                self._sizes.move_to_end(prefix)
+            else:
+                self._sizes[prefix] = size
                 self.used_tokens += size
-            self._sizes[prefix] = size
-            self._sizes.move_to_end(prefix)
         while self.used_tokens > self._capacity_tokens:
             self._evict()
 
-    def clear(self) -> None:
-        """Lose everything, as a restart does."""
-        for prefix in self._reusable:
-            self._directory.discard(prefix, self)
-        self._reusable.clear()
-        self._sizes.clear()
-        self.used_tokens = 0
+    def lose_node(self) -> None:
+        """Lose what a node held that died: all, or of a cache of many nodes its part.
+
+        What was used least recently stands for that part.
+        """
+        kept_tokens = self.used_tokens * (self._nodes - 1) // self._nodes
+        while self.used_tokens > kept_tokens:
+            self._evict()
+
+    def hide(self) -> None:
+        """Be in the directory no more: the only node leaves, and nothing new comes here."""
+        if self._nodes == 1:
+            for prefix in self._reusable:
+                self._directory.discard(prefix, self)
+            self._directory = CacheDirectory()
 
     def _keeps_state_at(self, tokens: int) -> bool:
         if not self._stateful:

@@ -133,7 +133,7 @@ class ColocatedServer:
         self._version += 1
         self.in_flight = self.backlog_tokens = 0
         self.up = False
-        self.cache.clear()
+        self.cache.lose_node()
         self.pool.leave(self)
         return lost
 

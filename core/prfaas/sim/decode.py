@@ -14,6 +14,7 @@ from prfaas.sim.request import SimRequest
 class DecodeServer:
     """Holds at most `len(steps_s) - 1` requests; others wait first come, first served.
 
+    It begins as one that is down: `recover` makes it part of its pool.
     `steps_s[b]` is the seconds of a step with b requests. All requests of a batch have done the
     same number of steps since they came, so a request ends when the count of steps reaches its own
     mark: O(log batch) per request, whatever the number of tokens.
@@ -37,7 +38,7 @@ class DecodeServer:
         self.in_flight = 0
         self.backlog_tokens = 0
         self.ticket = 0
-        self.up = True
+        self.up = False
         self.draining: Callable[[], None] | None = None
         self.slowness = 1.0
         self._events = events
@@ -89,18 +90,21 @@ class DecodeServer:
         self._active.clear()
         self._waiting.clear()
         self._version += 1
-        self.in_flight = 0
+        self._wake_s = 0.0
+        self.in_flight -= len(lost)  # what is expected still counts, until it is given back
         self.up = False
         self.pool.leave(self)
+        self._check_empty()
         return lost
 
     def recover(self) -> None:
-        """Be there again, empty."""
+        """Be there (again), empty."""
         self.up = True
-        self.pool.join(self)
+        if self.draining is None:
+            self.pool.join(self)
 
     def drain(self, on_empty: Callable[[], None]) -> None:
-        """Take nothing new, and tell when what is here is done."""
+        """Take nothing new, and tell when what is here, or expected, is done."""
         self.pool.leave(self)
         self.draining = on_empty
         self._check_empty()

@@ -31,6 +31,7 @@ class Events:
         heap = self._heap
         while heap:
             if heap[0][0] > until_s:
+                self.now_s = until_s
                 return False
             self.now_s, _, handler, argument = heappop(heap)
             handler(argument)

@@ -185,12 +185,21 @@ class FairLink:
         if flow.sharing:
             flow.remaining = max((flow.mark - self._service) * flow.weight, 0.0)
             self._share_count -= 1
-            self._share_weight = self._share_weight - flow.weight if self._share_count else 0.0
+            self._share_weight -= flow.weight
+            if not self._share_count:
+                self._begin_service()
         else:
             rate = flow.cap * flow.weight
             flow.remaining = max(flow.remaining - rate * (self._since_s - flow.mark), 0.0)
             self._capped_count -= 1
             self._capped_rate = self._capped_rate - rate if self._capped_count else 0.0
+
+    def _begin_service(self) -> None:
+        """Measure service from 0 again while no flow refers to it: a sum that grows gets coarse."""
+        self._service = 0.0
+        self._share_weight = 0.0
+        self._shared.clear()
+        self._ends.clear()
 
     def _settle(self) -> None:
         """Find the level again, and when the next flow ends."""

@@ -26,8 +26,9 @@ class IndexedNodes:
     """The servers that take requests, the least loaded one at hand in O(log servers).
 
     `candidates` gives the least loaded server and those that hold the longest prefix (at most 16,
-    in the order they got it): what `prfaas.routing.pick_best` would choose among all of them, but
-    for servers with a shorter prefix or beyond the 16.
+    in the order they got it). `prfaas.routing.pick_best` chooses from them what it would choose
+    from all, unless 17 or more hold the longest prefix, or one is best that holds a shorter one,
+    longer than what the least loaded server holds.
     """
 
     def __init__(self, directory: CacheDirectory | None = None) -> None:
@@ -83,8 +84,7 @@ class IndexedNodes:
         tokens, holders = self.directory.longest(request.chain, request.prompt_tokens)
         if not tokens:
             return (NodeState(server.record, in_flight, 0, 0.0, backlog_tokens),)
-        if server.cache in holders or len(self._of_cache) == 1 < len(self._members):
-            # It holds the longest prefix and is the least loaded, or all share one cache.
+        if server.cache in holders:
             return (NodeState(server.record, in_flight, tokens, 0.0, backlog_tokens),)
         prefix_tokens = server.cache.match(request.chain, request.prompt_tokens)
         states = [NodeState(server.record, in_flight, prefix_tokens, 0.0, backlog_tokens)]

@@ -28,7 +28,12 @@ class Outcome(IntEnum):
 
 
 class Record:
-    """Columns under way; times are seconds of virtual time, NaN where a point was not reached."""
+    """Columns under way; times are seconds of virtual time, NaN where a point was not reached.
+
+    The points up to the first token are those of the attempt that gave it; of a request that went
+    on elsewhere when its decode node died they tell nothing of the second prefill. The other
+    columns are of the newest attempt.
+    """
 
     def __init__(self, count: int) -> None:
         def times() -> "array[float]":
@@ -43,7 +48,7 @@ class Record:
         self.uncached_tokens = array("q", [0]) * count
         self.route = array("b", [_ROUTE_INDEX[Route.NONE]]) * count
         self.outcome = array("b", [Outcome.OPEN]) * count
-        self.attempts = array("b", [0]) * count
+        self.attempts = array("h", [0]) * count
         self.region = array("b", [-1]) * count
         """Where it was prefilled: 0 is the PD cluster, 1 and up the PrfaaS clusters."""
 
@@ -68,7 +73,7 @@ class Columns:
     output_tokens: Ints
     route: NDArray[np.int8]
     outcome: NDArray[np.int8]
-    attempts: NDArray[np.int8]
+    attempts: NDArray[np.int16]
     region: NDArray[np.int8]
 
     @property
