@@ -1,9 +1,10 @@
 """Settings of a transport node."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prfaas.errors import ConfigError
 from prfaas.wire.limits import MAX_LANES, MAX_PAYLOAD_BYTES
+from prfaas_transport.channel import ChannelFactory, PlainChannels
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,6 +20,7 @@ class TransportConfig:
     room_timeout_s: deadline of a room, from when it is opened.
     blank_groups: fault injection; the payload of groups whose name starts with one of these goes
         out as zero bytes.
+    channel_factory: wraps every lane's socket, dialled or accepted.
     """
 
     lanes: int = 4
@@ -28,6 +30,7 @@ class TransportConfig:
     connect_timeout_s: float = 5.0
     room_timeout_s: float = 300.0
     blank_groups: frozenset[str] = frozenset()
+    channel_factory: ChannelFactory = field(default_factory=PlainChannels)
 
     def __post_init__(self) -> None:
         _check("lanes", self.lanes, 1, MAX_LANES)

@@ -8,6 +8,7 @@ from prfaas.transfer.liveness import Liveness
 from prfaas.transfer.send_room import ChunkOut
 from prfaas.wire import Decoder, Frame, Ping, Pong, Refuse, encode
 from prfaas_transport.buffers import MAX_IOV, Segment
+from prfaas_transport.channel import Channel
 
 MAX_QUEUED_PONGS = 256
 
@@ -16,17 +17,27 @@ class Lane:
     """State of one connection; only touched under the node's lock.
 
     `is_blocked`: the socket took less than it was given; wait for it to become writable.
+    `is_ready`: the connection stands and the channel's handshake is done.
     `is_greeted`: the first frame of the peer (HELLO, WELCOME) has come.
     `target`: where the payload being read goes; None discards it.
     """
 
     def __init__(
-        self, number: int, sock: socket.socket, *, is_connecting: bool, period_s: float, now: float
+        self,
+        number: int,
+        sock: socket.socket,
+        channel: Channel,
+        *,
+        is_connecting: bool,
+        period_s: float,
+        now: float,
     ) -> None:
         self.number = number
         self.sock = sock
+        self.channel = channel
         self.fd = sock.fileno()
         self.is_connecting = is_connecting
+        self.is_ready = False
         self.is_blocked = is_connecting
         self.is_greeted = False
         self.is_closing = False
@@ -60,11 +71,11 @@ class Lane:
             if len(views) >= MAX_IOV:
                 break
         try:
-            num_bytes = self.sock.sendmsg(views)
+            num_bytes = self.channel.send(views)
         except BlockingIOError:
             self.is_blocked = True
             return 0
-        self.is_blocked = num_bytes < sum(len(view) for view in views)
+        self.is_blocked = self.channel.wants_write() or num_bytes < sum(map(len, views))
         self.liveness.sent(now)
         self.bytes_sent += num_bytes
         self._advance(num_bytes)

@@ -146,7 +146,9 @@ class LaneLoop:
 
     def add_dialled(self, lane: int, sock: socket.socket, now: float) -> None:
         """Take over a socket whose connection is under way. Under the lock."""
-        self._add(Lane(lane, sock, is_connecting=True, period_s=self._config.liveness_s, now=now))
+        channel = self._config.channel_factory.wrap(sock, server_side=False)
+        period_s = self._config.liveness_s
+        self._add(Lane(lane, sock, channel, is_connecting=True, period_s=period_s, now=now))
 
     def new_lane_id(self) -> int:
         """Return a lane number that this node has not used. Under the lock."""
@@ -255,11 +257,13 @@ class LaneLoop:
         try:
             sock.setblocking(False)
             sockets.tune(sock, self._config.liveness_s)
+            channel = self._config.channel_factory.wrap(sock, server_side=True)
         except OSError:
             sock.close()
             return
         period_s, now = self._config.liveness_s, time.monotonic()
-        lane = Lane(self.new_lane_id(), sock, is_connecting=False, period_s=period_s, now=now)
+        number = self.new_lane_id()
+        lane = Lane(number, sock, channel, is_connecting=False, period_s=period_s, now=now)
         self._owner.accepted(lane.number)
         self._add(lane)
 
@@ -281,7 +285,7 @@ class LaneLoop:
         del self._lanes[lane.number]
         del self._by_fd[lane.fd]
         self._epoll.unregister(lane.fd)
-        lane.sock.close()
+        lane.channel.close()
         log.info("lane %d closed: %s", lane.number, reason)
         self._owner.closed(lane.number, reason, time.monotonic())
 
@@ -358,7 +362,7 @@ class LaneLoop:
                 return False
             views, payload_bytes = self._read_views(lane)
             try:
-                num_bytes = lane.sock.recvmsg_into(views)[0]
+                num_bytes = lane.channel.receive_into(views)
             except BlockingIOError:
                 return False
             if not num_bytes:
@@ -435,7 +439,7 @@ class LaneLoop:
     def _shut(self) -> None:
         with self._lock:
             for lane in list(self._lanes.values()):
-                lane.sock.close()
+                lane.channel.close()
             self._lanes.clear()
             self._by_fd.clear()
             if self._listener is not None:
