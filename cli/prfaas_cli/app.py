@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from prfaas.errors import PrfaasError
-from prfaas_cli import chat, deploy, destroy, link, node, plan, profile, status, trace
+from prfaas_cli import chat, deploy, destroy, link, node, plan, profile, simulate, status, trace
 from prfaas_cli.failures import INTERRUPTED, ProblemsError, fail
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("deploy")(deploy.deploy)
 app.command("status")(status.status)
 app.command("destroy")(destroy.destroy)
 app.command("plan")(plan.plan)
+app.command("simulate")(simulate.simulate)
 app.add_typer(node.app, name="node")
 app.add_typer(link.app, name="link")
 app.add_typer(profile.app, name="profile")

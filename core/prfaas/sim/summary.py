@@ -296,6 +296,8 @@ def _shares(
     """Return per bin how full each stage was."""
     decode = deployment.pd.profile.decode
     places = decode.batch_within(deployment.tpot_s) if decode else 0
+    # By chunked prefill the nodes that prefill also decode.
+    decoding = deployment.pd.prefill if deployment.chunk_tokens else deployment.pd.decode
     away = columns.region > 0
     busy = {
         "prfaas_prefill": _prefilling(columns, deployment, timeline, away, edges_s),
@@ -306,7 +308,7 @@ def _shares(
     most = {
         "prfaas_prefill": float(sum(remote.instances for remote in deployment.remotes)),
         "pd_prefill": float(deployment.pd.prefill),
-        "pd_decode": float(deployment.pd.decode * places),
+        "pd_decode": float(decoding * places),
         "link": math.fsum(remote.usable_bytes_per_s for remote in deployment.remotes),
     }
     widths_s = np.diff(edges_s)

@@ -1,0 +1,238 @@
+"""Policies side by side: each contender of a case runs over requests drawn by the same seed."""
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from prfaas.errors import ConfigError
+from prfaas.planning import Case
+from prfaas.sim.digest import digest
+from prfaas.sim.generate import ConstantOutput, generate, replay
+from prfaas.sim.policies.contender import (
+    CONTENDERS,
+    Contender,
+    DeploymentSettings,
+    make_contender,
+)
+from prfaas.sim.record import Columns, columns_of
+from prfaas.sim.scenario import CacheSpec, Fault, Workload
+from prfaas.sim.summary import Slo, Summary, summarise
+from prfaas.sim.world import World
+from prfaas.throughput import Demand
+from prfaas.workload import Reuse, Trace, prefix_hits
+from prfaas_cli.simulation_options import POISSON, ArrivalSpec, targets_of
+
+#: The TTFT to keep where neither the case nor an option says one: the bare P90 of the paper's
+#: homogeneous baseline is 9.73 s.
+DEFAULT_TTFT_S = 10.0
+
+_PARTS = 100
+#: A run that does not end by itself (a link that stays dead) is ended after so many times the span
+#: of its arrivals, and an hour.
+_MOST_SPANS = 20
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is simulated. Either `rate_per_s` for all, or `load`, a share of each one's Lambda_max;
+    with a trace neither, but its `speed`."""
+
+    case: Case
+    policies: tuple[str, ...] = CONTENDERS
+    arrivals: ArrivalSpec = POISSON
+    load: float = 0.8
+    rate_per_s: float | None = None
+    trace: Trace | None = None
+    speed: float = 1.0
+    requests: int | None = 20_000
+    seed: int = 1
+    rtt_s: float = 0.020
+    layers: int = 57
+    cache_tokens: int = 0
+    ttft_s: float | None = None
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def slo(self) -> Slo:
+        """What a request must keep."""
+        goal = self.case.constraints.ttft
+        ttft_s = self.ttft_s or (goal.seconds if goal else DEFAULT_TTFT_S)
+        return Slo(ttft_s, self.case.demand.tpot_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One contender's run. `cpu_s` is processor time, `rate_per_s` what was meant to arrive."""
+
+    contender: Contender
+    rate_per_s: float
+    summary: Summary
+    digest: str
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All runs of a question."""
+
+    question: Question
+    runs: tuple[Run, ...]
+
+    @property
+    def digest(self) -> str:
+        """A name for all that was simulated; the same question gives the same."""
+        joined = " ".join(f"{run.contender.name}={run.digest}" for run in self.runs)
+        return hashlib.blake2b(joined.encode(), digest_size=8).hexdigest()
+
+
+def contenders_of(question: Question, note: Callable[[str], None]) -> list[Contender]:
+    """Return the contenders; of all, those that the case has a deployment for.
+
+    Raises:
+        ConfigError: one that was asked for by name cannot be.
+    """
+    case, settings = _case_of(question), _settings_of(question)
+    found = []
+    for name in question.policies:
+        try:
+            found.append(make_contender(name, case, settings))
+        except ConfigError as error:
+            if question.policies != CONTENDERS:
+                raise
+            note(f"left out: {error}")
+    if not found:
+        raise ConfigError("--policy: the case has no deployment for any of them")
+    return found
+
+
+def compare(
+    question: Question, contenders: Sequence[Contender], progress: Progress
+) -> Iterator[Run]:
+    """Run one contender after the other."""
+    for contender in contenders:
+        yield run(question, contender, progress)
+
+
+def run(question: Question, contender: Contender, progress: Progress) -> Run:
+    """Run one contender over the question's requests."""
+    workload = workload_of(question, contender)
+    known = targets_of(contender.deployment)
+    faults = tuple(fault for fault in question.faults if fault.target in known)
+    began_s = time.process_time()
+    world = World(contender.deployment, workload, contender.make_policy(), faults=faults)
+    columns, until_s = _run(world, lambda share: progress(contender.name, share))
+    cpu_s = time.process_time() - began_s
+    summary = summarise(columns, contender.deployment, slo=question.slo, until_s=until_s)
+    return Run(contender, rate_of(question, contender), summary, digest(columns), cpu_s)
+
+
+def rate_of(question: Question, contender: Contender) -> float:
+    """Return the requests per second that come in the mean."""
+    if question.trace is not None:
+        return question.trace.rate_per_s * question.speed
+    if question.rate_per_s is not None:
+        return question.rate_per_s
+    return question.load * contender.lambda_max
+
+
+def workload_of(question: Question, contender: Contender) -> Workload:
+    """Return the requests of a contender's run; contenders differ at most in the rate."""
+    if question.trace is not None:
+        chains = question.cache_tokens > 0
+        return replay(question.trace, speed=question.speed, count=question.requests, chains=chains)
+    return generate(
+        question.case.demand.lengths,
+        question.arrivals.at(rate_of(question, contender)),
+        ConstantOutput(question.case.demand.output_tokens),
+        count=question.requests or 1,
+        seed=question.seed,
+    )
+
+
+def _run(world: World, progress: Callable[[float], None]) -> tuple[Columns, float]:
+    """Run a world to its end and return the columns and, if it has none, where it was stopped."""
+    last_s = float(world.workload.arrival_s[-1])
+    for part in range(_PARTS):
+        until_s = last_s * (part + 1) / _PARTS
+        if part:
+            world.events.run(until_s)
+        else:
+            world.run(until_s)
+        progress((part + 1) / _PARTS)
+    most_s = last_s * _MOST_SPANS + 3600.0
+    ended = world.events.run(most_s)
+    return columns_of(world.record, world.workload), math.inf if ended else most_s
+
+
+def _case_of(question: Question) -> Case:
+    """Return the case, planned for the trace where there is one."""
+    trace = question.trace
+    if trace is None:
+        return question.case
+    cached = question.cache_tokens > 0 and trace.block_tokens > 0
+    lengths = prefix_hits(trace, Reuse.HYBRID).lengths if cached else trace.prompt_lengths
+    output_tokens = max(float(trace.output_tokens.mean()), 1.0)
+    demand = Demand(lengths, output_tokens, question.case.demand.tpot_s)
+    return replace(question.case, demand=demand)
+
+
+def _settings_of(question: Question) -> DeploymentSettings:
+    return DeploymentSettings(
+        rtt_s=question.rtt_s,
+        layers=question.layers,
+        cache=CacheSpec(tokens_per_node=question.cache_tokens),
+        ttft_s=question.slo.ttft_s,
+    )
+
+
+def document_of(comparison: Comparison) -> dict[str, Any]:
+    """Return the comparison as plain JSON values; what is not known is null."""
+    question = comparison.question
+    return {
+        "case": question.case.name,
+        "seed": question.seed,
+        "requests": question.requests,
+        "arrivals": None if question.trace else question.arrivals.text,
+        "slo": plain(question.slo),
+        "digest": comparison.digest,
+        "runs": [_run_document(run) for run in comparison.runs],
+    }
+
+
+def _run_document(run: Run) -> dict[str, Any]:
+    contender = run.contender
+    return {
+        "policy": contender.name,
+        "models": contender.models,
+        "source": contender.source,
+        "note": contender.note,
+        "lambda_max": contender.lambda_max,
+        "rate_per_s": run.rate_per_s,
+        "digest": run.digest,
+        "cpu_s": run.cpu_s,
+        "summary": plain(run.summary),
+    }
+
+
+def plain(value: Any) -> Any:
+    """Return dataclasses and arrays as plain JSON values; NaN and infinity as null.
+
+    >>> plain(Slo(1.0, 0.5)), plain(np.array([1.0, np.nan]))
+    ({'ttft_s': 1.0, 'tpot_s': 0.5}, [1.0, None])
+    """
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, np.ndarray):
+        return [plain(item) for item in value.tolist()]
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,147 @@
+"""What a person asks of `simulate`, as text: processes of arrivals, and faults."""
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from prfaas.errors import ConfigError
+from prfaas.sim.scenario import Deployment, Fault, FaultKind
+from prfaas.workload import Arrivals, Deterministic, Diurnal, GammaBursts, OnOff, Poisson
+
+_KINDS: dict[str, tuple[Callable[..., Arrivals], tuple[str, ...]]] = {
+    "poisson": (Poisson, ()),
+    "deterministic": (Deterministic, ()),
+    "gamma": (GammaBursts, ("CV",)),
+    "onoff": (OnOff, ("ON", "OFF", "FACTOR")),
+    "diurnal": (Diurnal, ("PERIOD", "AMPLITUDE")),
+}
+ARRIVALS = ", ".join(
+    f"{kind}:{','.join(names)}" if names else kind for kind, (_, names) in _KINDS.items()
+)
+
+_FAULTS = {"kill": FaultKind.KILL, "slow": FaultKind.SLOW, "link": FaultKind.LINK_RATE}
+_FAULT = re.compile(r"(kill|slow|link):([^=@\s]+)(?:=([^@\s]+))?@([^-\s]+)(?:-(\S*))?")
+FAULTS = "kill:NODE@FROM-UNTIL, slow:NODE=TIMES@FROM-UNTIL, link:CLUSTER=SHARE@FROM-UNTIL (seconds)"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalSpec:
+    """A process of arrivals whose rate is still open.
+
+    >>> ArrivalSpec.parse("gamma:3").at(2.0)
+    GammaBursts(rate_per_s=2.0, cv=3.0)
+    """
+
+    text: str
+    kind: str
+    numbers: tuple[float, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "ArrivalSpec":
+        """Return what the text says.
+
+        Raises:
+            ConfigError: naming the option and what is allowed.
+        """
+        kind, _, rest = text.partition(":")
+        parts = rest.split(",") if rest else []
+        if kind not in _KINDS or len(parts) != len(_KINDS[kind][1]):
+            raise ConfigError(f"--arrivals {text!r}: allowed: {ARRIVALS}")
+        numbers = tuple(_number(part, f"--arrivals {text!r}") for part in parts)
+        return cls(text, kind, numbers)
+
+    def at(self, rate_per_s: float) -> Arrivals:
+        """Return the process at a rate.
+
+        Raises:
+            ConfigError: the process cannot be.
+        """
+        try:
+            return _KINDS[self.kind][0](rate_per_s, *self.numbers)
+        except ConfigError as error:
+            raise ConfigError(f"--arrivals {self.text!r}: {error}") from None
+
+
+POISSON = ArrivalSpec("poisson", "poisson", ())
+
+
+def parse_fault(text: str) -> Fault:
+    """Return the fault that the text says.
+
+    >>> parse_fault("link:prfaas=0.1@600-900").value
+    0.1
+
+    Raises:
+        ConfigError: naming the option and what is allowed.
+    """
+    found = _FAULT.fullmatch(text)
+    if found is None or (found[1] == "kill") is not (found[3] is None):
+        raise ConfigError(f"--fault {text!r}: allowed: {FAULTS}")
+    option = f"--fault {text!r}"
+    value = _number(found[3], option) if found[3] else 0.0
+    until_s = _number(found[5], option) if found[5] else math.inf
+    try:
+        return Fault(_number(found[4], option), until_s, _FAULTS[found[1]], found[2], value)
+    except ConfigError as error:
+        raise ConfigError(f"{option}: {error}") from None
+
+
+def targets_of(deployment: Deployment) -> set[str]:
+    """Return the names of all that can fail."""
+    pd = deployment.pd
+    counts = {
+        f"{pd.name}-prefill": pd.prefill,
+        f"{pd.name}-decode": pd.decode,
+        **{f"{remote.name}-prefill": remote.instances for remote in deployment.remotes},
+    }
+    nodes = {f"{name}-{index}" for name, count in counts.items() for index in range(count)}
+    return nodes | {remote.name for remote in deployment.remotes}
+
+
+def check_targets(faults: Iterable[Fault], deployments: Iterable[Deployment]) -> None:
+    """Refuse a fault that would meet nothing in any of the deployments.
+
+    Raises:
+        ConfigError: naming the target and some that there are.
+    """
+    known = set[str]().union(*map(targets_of, deployments))
+    for fault in faults:
+        if fault.target not in known:
+            some = ", ".join(sorted(known)[:8])
+            raise ConfigError(f"--fault: {fault.target!r}: no such node or cluster; as in {some}")
+
+
+def replay_command(options: Mapping[str, object]) -> str:
+    """Return the command line of these options; those that are None or empty are left out.
+
+    >>> replay_command({"--seed": 1, "--load": None, "--policy": ["naive", "prfaas"]})
+    'prfaasctl simulate --seed 1 --policy naive --policy prfaas'
+    """
+    words = ["prfaasctl", "simulate"]
+    for option, value in options.items():
+        values = value if isinstance(value, list) else [value]
+        words += [word for each in values if each is not None for word in (option, str(each))]
+    return shlex.join(words)
+
+
+def positive(value: float, option: str) -> float:
+    """Return a number that must be finite and above 0.
+
+    Raises:
+        ConfigError: naming the option.
+    """
+    if not (math.isfinite(value) and value > 0):
+        raise ConfigError(f"{option} {value:g}: allowed: a finite number above 0")
+    return value
+
+
+def _number(text: str, option: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ConfigError(f"{option}: {text!r} is not a number") from None
+    if not math.isfinite(value):
+        raise ConfigError(f"{option}: {text!r}: allowed: finite numbers")
+    return value
