@@ -9,7 +9,19 @@ from typing import Annotated
 import typer
 
 from prfaas.errors import PrfaasError
-from prfaas_cli import chat, deploy, destroy, link, node, plan, profile, simulate, status, trace
+from prfaas_cli import (
+    certs,
+    chat,
+    deploy,
+    destroy,
+    link,
+    node,
+    plan,
+    profile,
+    simulate,
+    status,
+    trace,
+)
 from prfaas_cli.failures import INTERRUPTED, ProblemsError, fail
 
 app = typer.Typer(
@@ -25,6 +37,7 @@ app.command("status")(status.status)
 app.command("destroy")(destroy.destroy)
 app.command("plan")(plan.plan)
 app.command("simulate")(simulate.simulate)
+app.add_typer(certs.app, name="certs")
 app.add_typer(node.app, name="node")
 app.add_typer(link.app, name="link")
 app.add_typer(profile.app, name="profile")
