@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prfaas.sim.policies.contender import CONTENDERS
 from prfaas.sim.summary import CURVE
 from prfaas_cli.simulation import Comparison, Run
 
@@ -103,6 +104,11 @@ def _inline(svg: str, title: str) -> str:
     return size.sub("", svg, count=2).replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
 
 
+def _looks_of(run: Run) -> dict[str, Any]:
+    """Return the same looks for a policy in all figures."""
+    return _looks(CONTENDERS.index(run.contender.name))
+
+
 def _looks(index: int) -> dict[str, Any]:
     return {
         "color": _COLOURS[index % len(_COLOURS)],
@@ -111,31 +117,31 @@ def _looks(index: int) -> dict[str, Any]:
 
 
 def _draw_ttft(axes: "Axes", runs: Sequence[Run]) -> None:
-    for index, run in enumerate(runs):
+    for run in runs:
         seconds = np.maximum(run.summary.ttft_curve_s, 1e-3)
-        axes.plot(seconds, CURVE, label=run.contender.name, **_looks(index))
+        axes.plot(seconds, CURVE, label=run.contender.name, **_looks_of(run))
     axes.set(xscale="log", xlabel="TTFT (s)", ylabel="share of requests", ylim=(0, 1))
 
 
 def _draw_p90(axes: "Axes", runs: Sequence[Run]) -> None:
-    for index, run in enumerate(runs):
+    for run in runs:
         series = run.summary.series
-        _over_time(axes, series.edges_s, series.ttft_p90_s, run.contender.name, index)
+        _over_time(axes, series.edges_s, series.ttft_p90_s, run.contender.name, _looks_of(run))
     axes.set(yscale="log", ylabel="TTFT P90 (s)")
 
 
 def _draw_link(axes: "Axes", runs: Sequence[Run]) -> None:
-    for index, run in enumerate(runs):
+    for run in runs:
         series = run.summary.series
-        _over_time(axes, series.edges_s, series.link, run.contender.name, index)
+        _over_time(axes, series.edges_s, series.link, run.contender.name, _looks_of(run))
     axes.set(ylabel="share of the links", ylim=(0, None))
 
 
 def _draw_waiting(axes: "Axes", runs: Sequence[Run]) -> None:
-    for index, run in enumerate(runs):
+    for run in runs:
         series = run.summary.series
         waiting = series.requests["queued"] + series.requests["decode_wait"]
-        _over_time(axes, series.edges_s, waiting, run.contender.name, index)
+        _over_time(axes, series.edges_s, waiting, run.contender.name, _looks_of(run))
     axes.set(yscale="symlog", ylabel="requests", ylim=(0, None))
 
 
@@ -144,18 +150,20 @@ def _draw_stages(axes: "Axes", runs: Sequence[Run]) -> None:
     for index, (name, title) in enumerate(_STAGES.items()):
         shares = getattr(series, name)
         if shares.any():
-            _over_time(axes, series.edges_s, shares, title, index)
+            _over_time(axes, series.edges_s, shares, title, _looks(index))
     axes.set(ylabel="share in use", ylim=(0, 1.05))
 
 
 def _draw_requests(axes: "Axes", runs: Sequence[Run]) -> None:
     series = runs[0].summary.series
     for index, (name, title) in enumerate(_QUEUES.items()):
-        _over_time(axes, series.edges_s, series.requests[name], title, index)
+        _over_time(axes, series.edges_s, series.requests[name], title, _looks(index))
     axes.set(yscale="symlog", ylabel="requests", ylim=(0, None))
 
 
-def _over_time(axes: "Axes", edges_s: Floats, values: Floats, label: str, index: int) -> None:
+def _over_time(
+    axes: "Axes", edges_s: Floats, values: Floats, label: str, looks: dict[str, Any]
+) -> None:
     middles_s = (edges_s[1:] + edges_s[:-1]) / 2
-    axes.plot(middles_s, values, label=label, linewidth=1.2, **_looks(index))
+    axes.plot(middles_s, values, label=label, linewidth=1.2, **looks)
     axes.set_xlabel("time (s)")

@@ -62,7 +62,8 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
     ]
     clusters.append(f"{site.pd.name}: {site.pd.instances} x {site.pd.profile.name}")
     faults = [
-        f"{fault.kind} {fault.target} at {fault.at_s:g} s to {fault.until_s:g} s"
+        f"{fault.kind} {fault.target}{f' = {fault.value:g}' if fault.kind != 'kill' else ''}"
+        f" from {fault.at_s:g} s to {fault.until_s:g} s"
         for fault in question.faults
     ]
     return [

@@ -105,7 +105,7 @@ def cell(
         requests=REQUESTS,
     )
     found = [
-        run(replace(question, seed=seed), contender, progress or _say_nothing).summary
+        run(replace(question, seed=seed), contender, _telling(progress, arrivals, load)).summary
         for seed in SEEDS
     ]
     return Cell(
@@ -200,5 +200,11 @@ def _find(cells: Sequence[Cell], policy: str, arrivals: str, load: float, rate: 
     return next(c for c in cells if (c.policy, c.arrivals, c.load, c.rate) == wanted)
 
 
-def _say_nothing(name: str, share: float) -> None:
-    del name, share
+def _telling(progress: Progress | None, arrivals: str, load: float) -> Progress:
+    """Return what tells progress, if anyone listens, with what is under way."""
+
+    def tell(name: str, share: float) -> None:
+        if progress is not None:
+            progress(f"{name}, {arrivals} at {load:.0%}", share)
+
+    return tell
