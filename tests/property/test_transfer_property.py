@@ -116,7 +116,7 @@ U64 = st.integers(0, 2**64 - 1)
 COUNTS = st.lists(U32, max_size=20).map(tuple)
 WORD = st.from_regex(r"[a-z0-9_]{1,64}", fullmatch=True)
 FRAMES: st.SearchStrategy[Frame] = st.one_of(
-    st.builds(Open, U64, U32, U32, U32, COUNTS),
+    st.builds(Open, U64, U32, U32, U32, COUNTS, st.sampled_from([0, 1]), st.binary(max_size=64)),
     st.builds(Fin, U64, U32, COUNTS),
     st.builds(Ack, U64, U32, st.lists(U32, min_size=1, max_size=20).map(tuple)),
     st.builds(Done, U64, U32),
@@ -139,7 +139,7 @@ def test_frames_survive_any_cut_of_the_stream(frames: list[Frame], step: int) ->
 @given(st.binary(max_size=200), st.sampled_from(range(14)), st.booleans())
 def test_no_bytes_crash_the_decoder(data: bytes, kind: int, with_header: bool) -> None:
     decoder = Decoder()
-    header = b"PF\x01" + bytes([kind]) + len(data).to_bytes(4, "big")
+    header = b"PF\x02" + bytes([kind]) + len(data).to_bytes(4, "big")
     decoder.receive((header if with_header else b"") + data)
     try:
         while (frame := decoder.next_frame()) is not None:

@@ -20,6 +20,7 @@ from prfaas.transfer.events import (
     RoomSent,
     SendEvent,
 )
+from prfaas.transfer.guard import ReceiverGuard, SenderGuard
 from prfaas.transfer.layout import Entry, Group, Layout
 from prfaas.transfer.reasons import Reason
 from prfaas.transfer.receiver import Receiver
@@ -35,10 +36,12 @@ __all__ = [
     "Reason",
     "ReceiveEvent",
     "Receiver",
+    "ReceiverGuard",
     "RoomFailed",
     "RoomOpened",
     "RoomReceived",
     "RoomSent",
     "SendEvent",
     "Sender",
+    "SenderGuard",
 ]

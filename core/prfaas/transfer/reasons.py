@@ -8,11 +8,15 @@ class Reason(StrEnum):
     """The words that transfer itself uses; callers of `abort()` may bring their own."""
 
     ABORTED = "aborted"
+    AUTH_FAILED = "auth_failed"
     BAD_ITEMS = "bad_items"
+    CAPABILITY_EXPIRED = "capability_expired"
+    CAPABILITY_INVALID = "capability_invalid"
     CLOSED = "closed"
     CONNECT_FAILED = "connect_failed"
     COUNT_MISMATCH = "count_mismatch"
     DEADLINE = "deadline"
+    DIGEST_MISMATCH = "digest_mismatch"
     DISCONNECTED = "disconnected"
     HANDSHAKE_TIMEOUT = "handshake_timeout"
     LANES_LOST = "lanes_lost"
@@ -27,6 +31,7 @@ class Reason(StrEnum):
     TOO_MANY_PEERS = "too_many_peers"
     TOO_MANY_ROOMS = "too_many_rooms"
     UNKNOWN_ROOM = "unknown_room"
+    VERSION_MISMATCH = "version_mismatch"
 
 
 _MAX_TEXT_CHARS = 256  # at most 1024 bytes of UTF-8

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from prfaas.transfer.events import Address
 from prfaas.transfer.machine import LaneId, RoomKey
 from prfaas.transfer.receive_room import ReceiveRoom
-from prfaas.wire import Abort, Ack, Chunk, Frame
+from prfaas.wire import Abort, Ack, Chunk, Frame, Hello
 from prfaas.wire.limits import MAX_ACK_CHUNKS
 
 MIN_BACKOFF_S = 0.05
@@ -15,13 +15,16 @@ MAX_BACKOFF_S = 2.0
 
 @dataclass(eq=False, slots=True)
 class ReceiveLane:
-    """One dialled connection. `chunk` is the chunk whose payload is being read.
+    """One dialled connection. `hello` is what we said, `features` are those agreed on.
 
-    `target` is the room that the payload is written to; None means that it is discarded.
+    `chunk` is the chunk whose payload is being read, `target` the room that it is written to; None
+    means that it is discarded.
     """
 
     peer: "ReceivePeer"
     number: int
+    hello: Hello
+    features: int = 0
     welcome: bool = False
     chunk: Chunk | None = None
     target: ReceiveRoom | None = None

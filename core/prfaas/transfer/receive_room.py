@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from prfaas.transfer.events import Address
 from prfaas.transfer.intervals import IntervalSet
 from prfaas.transfer.layout import Items, Layout
-from prfaas.wire import Chunk
+from prfaas.wire import Chunk, Priority
 
 
 @dataclass(eq=False, slots=True)
@@ -21,6 +21,7 @@ class ReceiveRoom:
     deadline_s: float
     prefix_tokens: int
     grants: tuple[Items, ...]
+    priority: Priority = Priority.FOREGROUND
     live: bool = True
     finished: bool = False
     num_missing: int = 0
@@ -37,9 +38,10 @@ class ReceiveRoom:
         address: Address,
         deadline_s: float,
         prefix_tokens: int,
+        priority: Priority,
     ) -> "ReceiveRoom":
         """Return a room that misses every granted item of every entry."""
-        state = cls(room, attempt, address, deadline_s, prefix_tokens, grants)
+        state = cls(room, attempt, address, deadline_s, prefix_tokens, grants, priority)
         sizes = zip(layout.groups, grants, strict=True)
         state.num_missing = sum(len(group.entries) * items.size for group, items in sizes)
         return state

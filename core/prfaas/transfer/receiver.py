@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from prfaas.transfer.events import (
     RoomFailed,
     RoomReceived,
 )
+from prfaas.transfer.guard import ReceiverGuard
 from prfaas.transfer.layout import Items, Layout
 from prfaas.transfer.machine import LaneId, Machine, RoomKey, TransferLimits, describe_totals
 from prfaas.transfer.memo import Memo
@@ -28,13 +29,15 @@ from prfaas.wire import (
     Chunk,
     Done,
     Fin,
+    Foreign,
     Frame,
     Hello,
     Open,
+    Priority,
     Refuse,
     Welcome,
 )
-from prfaas.wire.limits import U32_MAX, U64_MAX
+from prfaas.wire.limits import U32_MAX, U64_MAX, VERSION
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,12 +68,20 @@ class Receiver(Machine[ReceiveEvent]):
 
     `session` is a random start for the session ids of HELLO. Every fresh connection to a peer gets
     its own, so that a sender that has not yet noticed the end of the last one fails its rooms.
+    `features` are what it offers, `guard` says whom it trusts and what it shows.
     """
 
     limits: ReceiveLimits
 
     def __init__(
-        self, layout: Layout, *, node_id: str, session: int, limits: ReceiveLimits
+        self,
+        layout: Layout,
+        *,
+        node_id: str,
+        session: int,
+        limits: ReceiveLimits,
+        features: int = 0,
+        guard: ReceiverGuard | None = None,
     ) -> None:
         super().__init__()
         self.layout = layout
@@ -78,6 +89,8 @@ class Receiver(Machine[ReceiveEvent]):
         self.session = session
         self.limits = limits
         self.counters = ReceiveCounters()
+        self._features = features
+        self._guard = guard or ReceiverGuard()
         self._digest = layout.digest()
         self._attempt = 0
         self._num_connects = 0
@@ -115,6 +128,7 @@ class Receiver(Machine[ReceiveEvent]):
         grants: Mapping[str, Items],
         prefix_tokens: int,
         now: float,
+        priority: Priority = Priority.FOREGROUND,
     ) -> None:
         """Open a room at the sender, as soon as a lane is up; groups not named get 0 items.
 
@@ -136,6 +150,7 @@ class Receiver(Machine[ReceiveEvent]):
             address=address,
             deadline_s=now + self.limits.room_timeout_s,
             prefix_tokens=prefix_tokens,
+            priority=priority,
         )
         self._wake_at(state.deadline_s)
         self.counters.rooms_opened += 1
@@ -165,13 +180,10 @@ class Receiver(Machine[ReceiveEvent]):
     def lane_dialing(self, lane: LaneId, address: Address, number: int) -> None:
         """A connection is being made; HELLO is the first frame it will be given."""
         peer = self._peers[address]
-        state = peer.lanes[lane] = self._lanes[lane] = ReceiveLane(peer, number)
+        hello = self._hello(peer, number)
+        state = peer.lanes[lane] = self._lanes[lane] = ReceiveLane(peer, number, hello)
         peer.slots[number].lane = lane
-        groups = self.layout.wire_groups()
-        lanes = len(peer.slots)
-        state.control.append(
-            Hello(self.node_id, peer.our_session, number, lanes, self._digest, groups)
-        )
+        state.control.append(hello)
 
     def lane_closed(self, lane: LaneId, reason: str, now: float) -> None:
         """The connection is gone or was never made; unknown lanes are ignored."""
@@ -195,9 +207,12 @@ class Receiver(Machine[ReceiveEvent]):
         """Take a frame from a lane. Raises: ProtocolError; then close the lane."""
         state = self._lanes[lane]
         if isinstance(frame, Welcome):
-            self._on_welcome(state, frame)
+            self._on_welcome(lane, state, frame)
         elif isinstance(frame, Refuse):
             self._on_refuse(lane, state, frame)
+        elif isinstance(frame, Foreign):
+            text = f"this side speaks wire version {VERSION}, the peer {frame.version}"
+            self._on_refuse(lane, state, Refuse(Reason.VERSION_MISMATCH, text))
         elif not state.welcome:
             raise ProtocolError(f"{type(frame).__name__} before WELCOME")
         elif isinstance(frame, Chunk):
@@ -278,14 +293,21 @@ class Receiver(Machine[ReceiveEvent]):
 
     # Frames
 
-    def _on_welcome(self, lane: ReceiveLane, frame: Welcome) -> None:
+    def _on_welcome(self, lane_id: LaneId, lane: ReceiveLane, frame: Welcome) -> None:
         peer = lane.peer
         if lane.welcome:
             raise ProtocolError("second WELCOME on a lane")
+        if frame.features & ~self._features:
+            raise ProtocolError(f"WELCOME: features {frame.features} were not offered")
+        if not self._guard.trust(lane.hello, frame):
+            refusal = Refuse(Reason.AUTH_FAILED, "its WELCOME does not show the secret")
+            self._on_refuse(lane_id, lane, refusal)
+            return
         if peer.session is not None and peer.session != frame.session:
             self._lose_peer(peer, Reason.SESSION_CHANGED, "the peer restarted")
             return
         lane.welcome = True
+        lane.features = frame.features
         peer.slots[lane.number].backoff_s = DialSlot(0).backoff_s
         if peer.session is None:
             peer.session, peer.node_id = frame.session, frame.node_id
@@ -366,9 +388,26 @@ class Receiver(Machine[ReceiveEvent]):
             items[index] = self.layout.items(index, granted)
         return tuple(items)
 
+    def _hello(self, peer: ReceivePeer, number: int) -> Hello:
+        hello = Hello(
+            self.node_id,
+            peer.our_session,
+            number,
+            len(peer.slots),
+            self._digest,
+            self.layout.wire_groups(),
+            self._features,
+        )
+        return replace(hello, auth=self._guard.greet(hello))
+
     def _open_frame(self, room: ReceiveRoom, now: float) -> Open:
         deadline_ms = max(0, min(U32_MAX, int((room.deadline_s - now) * 1000)))
-        return Open(room.room, room.attempt, deadline_ms, room.prefix_tokens, room.counts)
+        frame = Open(
+            room.room, room.attempt, deadline_ms, room.prefix_tokens, room.counts, room.priority
+        )
+        our_session = self._peers[room.address].our_session
+        capability = self._guard.capability(self.node_id, our_session, frame)
+        return replace(frame, capability=capability)
 
     def _repeat(self, peer: ReceivePeer, now: float) -> None:
         """Say again what a dead lane may have lost."""

@@ -13,9 +13,10 @@ ChunkKey = tuple[int, int, int]  # room, attempt, chunk
 
 @dataclass(eq=False, slots=True)
 class SendLane:
-    """One accepted connection; `peer` is None until its HELLO."""
+    """One accepted connection; `peer` is None until its HELLO. `features` are those agreed on."""
 
     peer: "SendPeer | None" = None
+    features: int = 0
     refused: bool = False
     control: deque[Frame] = field(default_factory=deque)
     in_flight: dict[ChunkKey, ChunkOut] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from typing import Any
 
 from prfaas.errors import ProtocolError, TransferError
 from prfaas.transfer.events import PeerJoined, PeerLost, RoomFailed, RoomOpened, RoomSent, SendEvent
+from prfaas.transfer.guard import SenderGuard
 from prfaas.transfer.layout import Items, Layout, mismatch
 from prfaas.transfer.machine import LaneId, Machine, TransferLimits, describe_totals
 from prfaas.transfer.memo import Memo
@@ -27,13 +28,14 @@ from prfaas.wire import (
     Ack,
     Done,
     Fin,
+    Foreign,
     Frame,
     Hello,
     Open,
     Refuse,
     Welcome,
 )
-from prfaas.wire.limits import MAX_LANES
+from prfaas.wire.limits import MAX_LANES, VERSION
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,18 +58,29 @@ class SendCounters:
     chunks_resent: int = 0
     payload_bytes_sent: int = 0
     lanes_refused: Counter[str] = field(default_factory=Counter)
+    rooms_refused: Counter[str] = field(default_factory=Counter)
 
 
 class Sender(Machine[SendEvent]):
     """Rooms, peers and lanes of one prefill node. See the package docstring for the calling rules.
 
     `session` must be new for every process start. Peers are told apart by node id; a known node id
-    with a new session is a restarted peer, and its old session's rooms fail.
+    with a new session is a restarted peer, and its old session's rooms fail. `features` are what it
+    accepts when a peer offers them, `guard` says whom it trusts.
     """
 
     limits: SendLimits
 
-    def __init__(self, layout: Layout, *, node_id: str, session: int, limits: SendLimits) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        node_id: str,
+        session: int,
+        limits: SendLimits,
+        features: int = 0,
+        guard: SenderGuard | None = None,
+    ) -> None:
         super().__init__()
         self.layout = layout
         self.node_id = node_id
@@ -75,6 +88,8 @@ class Sender(Machine[SendEvent]):
         self.limits = limits
         self.counters = SendCounters()
         self.num_queued_chunks = 0
+        self._features = features
+        self._guard = guard or SenderGuard()
         self._digest = layout.digest()
         self._lanes: dict[LaneId, SendLane] = {}
         self._peers: dict[str, SendPeer] = {}
@@ -181,6 +196,10 @@ class Sender(Machine[SendEvent]):
         if isinstance(frame, Hello):
             self._on_hello(lane, state, frame)
             return
+        if isinstance(frame, Foreign):
+            text = f"this side speaks wire version {VERSION}, the peer {frame.version}"
+            self._refuse(state, Refuse(Reason.VERSION_MISMATCH, text, frame.version))
+            return
         peer = state.peer
         if peer is None:
             raise ProtocolError(f"{type(frame).__name__} before HELLO")
@@ -241,9 +260,12 @@ class Sender(Machine[SendEvent]):
         is_new = peer is None or peer.session != frame.session
         refusal = self._refusal(frame, None if is_new else peer)
         if refusal is not None:
-            state.refused = True
-            state.control.append(refusal)
-            self.counters.lanes_refused[refusal.reason] += 1
+            self._refuse(state, refusal)
+            return
+        auth = self._guard.answer(frame)
+        if auth is None:
+            text = "the peer does not know this deployment's secret"
+            self._refuse(state, Refuse(Reason.AUTH_FAILED, text))
             return
         if peer is not None and is_new:
             self._lose_peer(peer, Reason.SESSION_CHANGED, "the peer restarted")
@@ -252,7 +274,13 @@ class Sender(Machine[SendEvent]):
             self._events.append(PeerJoined(frame.node_id))
         state.peer = peer
         peer.lanes[lane] = state
-        state.control.append(Welcome(self.node_id, self.session))
+        state.features = frame.features & self._features
+        state.control.append(Welcome(self.node_id, self.session, state.features, auth))
+
+    def _refuse(self, state: SendLane, refusal: Refuse) -> None:
+        state.refused = True
+        state.control.append(refusal)
+        self.counters.lanes_refused[refusal.reason] += 1
 
     def _refusal(self, frame: Hello, peer: SendPeer | None) -> Refuse | None:
         if frame.digest != self._digest:
@@ -272,6 +300,7 @@ class Sender(Machine[SendEvent]):
             return
         refusal = self._room_refusal(peer, leg, frame, now)
         if refusal is not None:
+            self.counters.rooms_refused[refusal.reason] += 1
             self._reply(lane, refusal)
             return
         if leg is not None:
@@ -297,6 +326,9 @@ class Sender(Machine[SendEvent]):
         if frame.room not in self._rooms and len(self._rooms) >= self.limits.max_rooms:
             text = f"{len(self._rooms)} rooms are open"
             return Abort(frame.room, frame.attempt, Reason.TOO_MANY_ROOMS, text)
+        reason = self._guard.admit(peer.node_id, peer.session, frame)
+        if reason:
+            return Abort(frame.room, frame.attempt, reason_word(reason), "refused by the sender")
         return None
 
     def _add_room(self, frame: Open, now: float) -> SendRoom:

@@ -9,28 +9,31 @@ from collections.abc import Callable
 
 from prfaas.errors import ProtocolError
 from prfaas.wire import limits
-from prfaas.wire.fields import Reader, pack_counts, pack_text
+from prfaas.wire.fields import Reader, pack_bytes, pack_counts, pack_text
 from prfaas.wire.frames import (
     Abort,
     Aborted,
     Ack,
     Chunk,
     Done,
+    Encoding,
     Fin,
     Frame,
     Hello,
     Open,
     Ping,
     Pong,
+    Priority,
     Refuse,
     Welcome,
 )
 
 HEADER = struct.Struct("!2sBBI")
 _ROOM = struct.Struct("!QI")
-_OPEN = struct.Struct("!QIII")
-_CHUNK = struct.Struct("!QIIHHIII")
-_HELLO = struct.Struct("!QHH32s")
+_OPEN = struct.Struct("!QIIIB")
+_CHUNK = struct.Struct("!QIIHHIIIIQB")
+_HELLO = struct.Struct("!QHH32sI")
+_WELCOME = struct.Struct("!QI")
 _U64 = struct.Struct("!Q")
 _REASON = re.compile(r"[a-z0-9_]{1,64}")
 
@@ -40,14 +43,17 @@ def encode(frame: Frame) -> bytes:
 
     Raises: ValueError if a field is outside the limits.
     """
+    if type(frame) not in _ENCODERS:
+        raise ValueError(f"{frame!r} is not for sending")
     kind, encode_body = _ENCODERS[type(frame)]
+    version = frame.version if isinstance(frame, Refuse) else limits.VERSION
     try:
         body = encode_body(frame)
     except struct.error as error:
         raise ValueError(f"{frame!r} does not fit the wire format: {error}") from error
     if len(body) > body_limit(kind):
         raise ValueError(f"{type(frame).__name__} body of {len(body)} bytes is over the limit")
-    return HEADER.pack(limits.MAGIC, limits.VERSION, kind, len(body)) + body
+    return HEADER.pack(limits.MAGIC, version, kind, len(body)) + body
 
 
 def body_limit(kind: int) -> int:
@@ -55,11 +61,18 @@ def body_limit(kind: int) -> int:
     return limits.MAX_HELLO_BYTES if kind == HELLO_KIND else limits.MAX_BODY_BYTES
 
 
-def parse_header(data: bytes | bytearray | memoryview) -> tuple[int, int]:
-    """Return (type, body_bytes) of an 8-byte header. Raises: ProtocolError."""
-    magic, version, kind, body_bytes = HEADER.unpack(data)
+def parse_version(data: bytes | bytearray | memoryview) -> int:
+    """Return the version that an 8-byte header names. Raises: ProtocolError without the magic."""
+    magic, version, _, _ = HEADER.unpack(data)
     if magic != limits.MAGIC:
         raise ProtocolError(f"not a PrfaaS frame: starts with {magic!r}")
+    return int(version)
+
+
+def parse_header(data: bytes | bytearray | memoryview) -> tuple[int, int]:
+    """Return (type, body_bytes) of an 8-byte header. Raises: ProtocolError."""
+    version = parse_version(data)
+    _, _, kind, body_bytes = HEADER.unpack(data)
     if version != limits.VERSION:
         raise ProtocolError(f"wire version {version}, this side speaks {limits.VERSION}")
     if kind not in _DECODERS:
@@ -84,8 +97,9 @@ def _encode_hello(frame: Hello) -> bytes:
     if len(frame.digest) != limits.DIGEST_BYTES:
         raise ValueError(f"digest of {len(frame.digest)} bytes")
     parts = [
-        _HELLO.pack(frame.session, frame.lane, frame.lanes, frame.digest),
+        _HELLO.pack(frame.session, frame.lane, frame.lanes, frame.digest, frame.features),
         pack_text(frame.node_id, limits.MAX_NODE_ID_BYTES),
+        pack_bytes(frame.auth, limits.MAX_AUTH_BYTES),
         struct.pack("!H", len(frame.groups)),
     ]
     for name, item_bytes in frame.groups:
@@ -94,12 +108,13 @@ def _encode_hello(frame: Hello) -> bytes:
 
 
 def _decode_hello(reader: Reader) -> Hello:
-    session, lane, lanes, digest = reader.take(_HELLO)
+    session, lane, lanes, digest, features = reader.take(_HELLO)
     if not lane < lanes <= limits.MAX_LANES:
         raise ProtocolError(f"HELLO: lane {lane} of {lanes}")
     node_id = reader.text(limits.MAX_NODE_ID_BYTES)
     if not node_id:
         raise ProtocolError("HELLO: empty node id")
+    auth = reader.data(limits.MAX_AUTH_BYTES)
     groups: list[tuple[str, tuple[int, ...]]] = []
     num_entries = 0
     for _ in range(reader.u16(limits.MAX_GROUPS)):
@@ -109,16 +124,19 @@ def _decode_hello(reader: Reader) -> Hello:
         groups.append((name, item_bytes))
     if num_entries > limits.MAX_ENTRIES:
         raise ProtocolError(f"HELLO: {num_entries} entries")
-    return Hello(node_id, session, lane, lanes, digest, tuple(groups))
+    return Hello(node_id, session, lane, lanes, digest, tuple(groups), features, auth)
 
 
 def _encode_welcome(frame: Welcome) -> bytes:
-    return _U64.pack(frame.session) + pack_text(frame.node_id, limits.MAX_NODE_ID_BYTES)
+    head = _WELCOME.pack(frame.session, frame.features)
+    node_id = pack_text(frame.node_id, limits.MAX_NODE_ID_BYTES)
+    return head + node_id + pack_bytes(frame.auth, limits.MAX_AUTH_BYTES)
 
 
 def _decode_welcome(reader: Reader) -> Welcome:
-    (session,) = reader.take(_U64)
-    return Welcome(reader.text(limits.MAX_NODE_ID_BYTES), session)
+    session, features = reader.take(_WELCOME)
+    node_id = reader.text(limits.MAX_NODE_ID_BYTES)
+    return Welcome(node_id, session, features, reader.data(limits.MAX_AUTH_BYTES))
 
 
 def _pack_reason(reason: str, text: str) -> bytes:
@@ -143,14 +161,20 @@ def _decode_refuse(reader: Reader) -> Refuse:
 
 
 def _encode_open(frame: Open) -> bytes:
-    head = _OPEN.pack(frame.room, frame.attempt, frame.deadline_ms, frame.prefix_tokens)
-    return head + pack_counts(frame.grants)
+    head = _OPEN.pack(
+        frame.room, frame.attempt, frame.deadline_ms, frame.prefix_tokens, frame.priority
+    )
+    capability = pack_bytes(frame.capability, limits.MAX_CAPABILITY_BYTES)
+    return head + capability + pack_counts(frame.grants)
 
 
 def _decode_open(reader: Reader) -> Open:
-    room, attempt, deadline_ms, prefix_tokens = reader.take(_OPEN)
+    room, attempt, deadline_ms, prefix_tokens, priority = reader.take(_OPEN)
+    if priority > Priority.BACKGROUND:
+        raise ProtocolError(f"OPEN: priority {priority}")
+    capability = reader.data(limits.MAX_CAPABILITY_BYTES)
     grants = reader.counts(limits.MAX_GROUPS)
-    return Open(room, attempt, deadline_ms, prefix_tokens, grants)
+    return Open(room, attempt, deadline_ms, prefix_tokens, grants, priority, capability)
 
 
 def _encode_chunk(frame: Chunk) -> bytes:
@@ -163,6 +187,9 @@ def _encode_chunk(frame: Chunk) -> bytes:
         frame.start,
         frame.count,
         frame.payload_bytes,
+        frame.plain_bytes,
+        frame.digest,
+        frame.encoding,
     )
 
 
@@ -172,7 +199,19 @@ def _decode_chunk(reader: Reader) -> Chunk:
         raise ProtocolError(f"CHUNK: items {frame.start}+{frame.count}")
     if not 0 < frame.payload_bytes <= limits.MAX_PAYLOAD_BYTES:
         raise ProtocolError(f"CHUNK: payload of {frame.payload_bytes} bytes")
+    _check_encoding(frame)
     return frame
+
+
+def _check_encoding(frame: Chunk) -> None:
+    """An encoding must make the payload smaller: nobody can have us hold more than we granted."""
+    plain_bytes, payload_bytes = frame.plain_bytes, frame.payload_bytes
+    if plain_bytes > limits.MAX_PAYLOAD_BYTES:
+        raise ProtocolError(f"CHUNK: payload of {plain_bytes} bytes when decoded")
+    is_plain = frame.encoding == Encoding.PLAIN
+    if plain_bytes != payload_bytes if is_plain else plain_bytes <= payload_bytes:
+        text = f"{payload_bytes} bytes for {plain_bytes} decoded"
+        raise ProtocolError(f"CHUNK: encoding {frame.encoding}: {text}")
 
 
 def _encode_fin(frame: Fin) -> bytes:

@@ -2,8 +2,8 @@
 
 from prfaas.errors import ProtocolError
 from prfaas.wire import limits
-from prfaas.wire.codec import decode_body, parse_header
-from prfaas.wire.frames import Chunk, Frame
+from prfaas.wire.codec import decode_body, parse_header, parse_version
+from prfaas.wire.frames import Chunk, Foreign, Frame
 
 
 class Decoder:
@@ -16,12 +16,15 @@ class Decoder:
         decoder.receive(data)
         while (frame := decoder.next_frame()) is not None: ...
 
-    Any ProtocolError is final: the lane must be closed.
+    Any ProtocolError is final: the lane must be closed. A first frame of another version comes out
+    as Foreign, and what follows it is dropped.
     """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._at = 0
+        self._is_first = True
+        self._is_foreign = False
         self.payload_left = 0
 
     @property
@@ -31,6 +34,8 @@ class Decoder:
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Append bytes from the socket."""
+        if self._is_foreign:
+            return
         if self._at == len(self._buffer):
             self._buffer.clear()
             self._at = 0
@@ -47,14 +52,24 @@ class Decoder:
         if self.payload_left or self.buffered_bytes < limits.HEADER_BYTES:
             return None
         body_at = self._at + limits.HEADER_BYTES
-        kind, body_bytes = parse_header(self._buffer[self._at : body_at])
+        header = self._buffer[self._at : body_at]
+        if self._is_first and (version := parse_version(header)) != limits.VERSION:
+            return self._foreign(version)
+        kind, body_bytes = parse_header(header)
         if len(self._buffer) < body_at + body_bytes:
             return None
         frame = decode_body(kind, bytes(self._buffer[body_at : body_at + body_bytes]))
         self._at = body_at + body_bytes
+        self._is_first = False
         if isinstance(frame, Chunk):
             self.payload_left = frame.payload_bytes
         return frame
+
+    def _foreign(self, version: int) -> Foreign:
+        self._is_first, self._is_foreign = False, True
+        self._buffer.clear()
+        self._at = 0
+        return Foreign(version)
 
     def take_payload(self) -> bytes:
         """Return payload bytes that were buffered; they count as consumed."""

@@ -1,4 +1,4 @@
-"""Fields that frame bodies are made of: fixed structs, texts, lists of u32."""
+"""Fields that frame bodies are made of: fixed structs, texts, bytes, lists of u32."""
 
 import struct
 from typing import Any
@@ -10,9 +10,13 @@ _U16 = struct.Struct("!H")
 
 def pack_text(text: str, limit_bytes: int) -> bytes:
     """Return u16 length and UTF-8 bytes. Raises: ValueError over the limit."""
-    data = text.encode()
+    return pack_bytes(text.encode(), limit_bytes)
+
+
+def pack_bytes(data: bytes, limit_bytes: int) -> bytes:
+    """Return u16 length and the bytes. Raises: ValueError over the limit."""
     if len(data) > limit_bytes:
-        raise ValueError(f"text of {len(data)} bytes, limit {limit_bytes}")
+        raise ValueError(f"{len(data)} bytes, limit {limit_bytes}")
     return _U16.pack(len(data)) + data
 
 
@@ -43,12 +47,16 @@ class Reader:
 
     def text(self, limit_bytes: int) -> str:
         """Return a text of at most `limit_bytes` UTF-8 bytes. Raises: ProtocolError."""
+        return self.data(limit_bytes).decode()
+
+    def data(self, limit_bytes: int) -> bytes:
+        """Return at most `limit_bytes` bytes. Raises: ProtocolError."""
         size = self.u16(limit_bytes)
         data = self._body[self._at : self._at + size]
         if len(data) != size:
-            raise ProtocolError("text runs over the end of the frame")
+            raise ProtocolError("bytes run over the end of the frame")
         self._at += size
-        return data.decode()
+        return data
 
     def counts(self, limit: int) -> tuple[int, ...]:
         """Return a list of at most `limit` u32. Raises: ProtocolError."""

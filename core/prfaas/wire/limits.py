@@ -1,6 +1,6 @@
 """Limits of the wire format; a frame outside them is malformed and closes its lane."""
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"PF"
 HEADER_BYTES = 8
 
@@ -20,6 +20,8 @@ MAX_REASON_BYTES = 64
 MAX_TEXT_BYTES = 1024
 MAX_ACK_CHUNKS = 1024
 MAX_LANES = 64
+MAX_AUTH_BYTES = 64
+MAX_CAPABILITY_BYTES = 64
 
 U16_MAX = (1 << 16) - 1
 U32_MAX = (1 << 32) - 1

@@ -11,11 +11,26 @@ from prfaas.transfer import (
     PeerLost,
     PeerUp,
     Receiver,
+    ReceiverGuard,
     RoomFailed,
     RoomReceived,
 )
 from prfaas.transfer.receiver import ReceiveLimits
-from prfaas.wire import Abort, Aborted, Ack, Chunk, Done, Fin, Frame, Hello, Open, Refuse, Welcome
+from prfaas.wire import (
+    Abort,
+    Aborted,
+    Ack,
+    Chunk,
+    Done,
+    Fin,
+    Foreign,
+    Frame,
+    Hello,
+    Open,
+    Priority,
+    Refuse,
+    Welcome,
+)
 
 LAYOUT = Layout((Group("kv", (Entry(10, 100), Entry(30, 100))), Group("aux", (Entry(5, 4),))))
 AT = ("10.0.0.1", 5000)
@@ -301,6 +316,56 @@ def test_refusal_ends_the_peer_with_the_senders_reason() -> None:
     assert "2 entries" in failed.detail
     assert isinstance(lost, PeerLost)
     assert sorted(machine.take_dead_lanes()) == [(1, "layout_mismatch"), (2, "layout_mismatch")]
+
+
+def test_a_sender_of_another_version_ends_the_peer_with_that_reason() -> None:
+    machine = receiver()
+    machine.connect(AT, 0.0)
+    dial(machine, 1, 2)
+    machine.receive(1, Foreign(3))
+    assert machine.take_events() == [PeerLost("", "version_mismatch", AT)]
+
+
+def test_features_that_were_not_offered_close_the_lane() -> None:
+    machine = receiver()
+    machine.connect(AT, 0.0)
+    dial(machine, 1, 2)
+    with pytest.raises(ProtocolError):
+        machine.receive(1, Welcome("p", 9, features=1))
+
+
+def test_guard_shows_and_asks() -> None:
+    guard = ReceiverGuard(
+        greet=lambda hello: f"{hello.lane}".encode(),
+        trust=lambda hello, welcome: welcome.auth == b"re" + hello.auth,
+        capability=lambda node, session, frame: f"{node}.{session}.{frame.room}".encode(),
+    )
+    limits = ReceiveLimits(lanes=2)
+    machine = Receiver(LAYOUT, node_id="d", session=100, limits=limits, guard=guard)
+    machine.connect(AT, 0.0)
+    for lane, (address, number) in zip((1, 2), machine.take_dials(0.0), strict=True):
+        machine.lane_dialing(lane, address, number)
+        assert machine.next_frame(lane).auth == f"{number}".encode()  # type: ignore[union-attr]
+    machine.receive(2, Welcome("p", 9, auth=b"re1"))
+    machine.open_room(
+        7, address=AT, grants={}, prefix_tokens=0, now=0.0, priority=Priority.BACKGROUND
+    )
+    opened = machine.next_frame(2)
+    assert opened == Open(7, 1, 300_000, 0, (0, 0), 1, b"d.101.7")
+    machine.receive(1, Welcome("p", 9, auth=b"wrong"))
+    assert machine.take_events() == [PeerUp(AT, "p", 9)]
+    assert [lane for lane, _ in machine.take_dead_lanes()] == [1]
+    assert machine.next_frame(1) is None
+
+
+def test_a_first_sender_without_the_secret_is_lost() -> None:
+    guard = ReceiverGuard(trust=lambda hello, welcome: False)
+    limits = ReceiveLimits(lanes=2)
+    machine = Receiver(LAYOUT, node_id="d", session=100, limits=limits, guard=guard)
+    machine.connect(AT, 0.0)
+    dial(machine, 1, 2)
+    machine.receive(1, Welcome("p", 9))
+    assert machine.take_events() == [PeerLost("", "auth_failed", AT)]
 
 
 def test_session_change_loses_the_peer() -> None:

@@ -1,5 +1,7 @@
 """The sender machine, frame by frame."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,10 +16,24 @@ from prfaas.transfer import (
     RoomOpened,
     RoomSent,
     Sender,
+    SenderGuard,
 )
 from prfaas.transfer.send_room import ChunkOut
 from prfaas.transfer.sender import SendLimits
-from prfaas.wire import Abort, Aborted, Ack, Done, Fin, Frame, Hello, Open, Ping, Refuse, Welcome
+from prfaas.wire import (
+    Abort,
+    Aborted,
+    Ack,
+    Done,
+    Fin,
+    Foreign,
+    Frame,
+    Hello,
+    Open,
+    Ping,
+    Refuse,
+    Welcome,
+)
 
 LAYOUT = Layout((Group("kv", (Entry(10, 100), Entry(30, 100))), Group("aux", (Entry(5, 4),))))
 
@@ -132,6 +148,46 @@ def test_layout_mismatch_is_refused_with_the_difference() -> None:
     assert machine.take_events() == []
     machine.receive(1, Open(7, 1, 1, 0, (1, 1)), 0.0)
     assert machine.take_events() == []
+
+
+def test_another_version_is_refused_in_its_own() -> None:
+    machine = sender()
+    machine.lane_opened(1)
+    machine.receive(1, Foreign(1), 0.0)
+    refusal = machine.next_frame(1)
+    assert isinstance(refusal, Refuse)
+    assert (refusal.reason, refusal.version) == ("version_mismatch", 1)
+    assert machine.counters.lanes_refused == {"version_mismatch": 1}
+
+
+@pytest.mark.parametrize(("offered", "accepted"), [(0, 0), (1, 1), (2, 0), (0xFFFFFFFF, 1)])
+def test_welcome_names_the_offered_features_that_are_accepted(offered: int, accepted: int) -> None:
+    machine = Sender(LAYOUT, node_id="p", session=9, limits=SendLimits(), features=1)
+    machine.lane_opened(1)
+    machine.receive(1, replace(hello(), features=offered), 0.0)
+    assert machine.next_frame(1) == Welcome("p", 9, accepted)
+
+
+def test_guard_decides_on_lanes_and_rooms() -> None:
+    def admit(node_id: str, session: int, frame: Open) -> str:
+        return "" if frame.capability == f"{node_id}.{session}".encode() else "capability_invalid"
+
+    guard = SenderGuard(answer=lambda h: b"yes" if h.auth == b"secret" else None, admit=admit)
+    machine = Sender(LAYOUT, node_id="p", session=9, limits=SendLimits(), guard=guard)
+    machine.lane_opened(1)
+    machine.receive(1, hello(), 0.0)
+    refusal = machine.next_frame(1)
+    assert isinstance(refusal, Refuse)
+    assert refusal.reason == "auth_failed"
+    machine.lane_opened(2)
+    machine.receive(2, replace(hello(), auth=b"secret"), 0.0)
+    assert machine.next_frame(2) == Welcome("p", 9, auth=b"yes")
+    machine.receive(2, Open(7, 1, 60_000, 0, (1, 1), capability=b"d.2"), 0.0)
+    assert machine.next_frame(2) == Abort(7, 1, "capability_invalid", "refused by the sender")
+    assert machine.take_events() == [PeerJoined("d")]
+    machine.receive(2, Open(7, 1, 60_000, 0, (1, 1), capability=b"d.1"), 0.0)
+    assert machine.take_events() == [RoomOpened(7, "d", 0, {"kv": 1, "aux": 1})]
+    assert machine.counters.rooms_refused == {"capability_invalid": 1}
 
 
 def test_lanes_beyond_the_limit_are_refused() -> None:
