@@ -201,7 +201,11 @@ class _Search:
         return None
 
     def conversion(self, retuned: Plan) -> Plan | None:
-        """Return the next step to the best roles, if they are worth it and the step is one up."""
+        """Return the next step to the best roles, if they are worth it.
+
+        No step on the way is one down: prefill never takes less with more instances, nor decode
+        more with fewer, so that what lies between two roles is never below the lower of them.
+        """
         if not self._may_convert(retuned):
             return None
         goal = self.best()
@@ -212,8 +216,7 @@ class _Search:
             return None
         limit = self.settings.max_moves_per_step
         step = max(-limit, min(moves, limit))
-        after = self.best(n_p=self.running.n_p + step, n_d=self.running.n_d - step)
-        return after if after and after.lambda_max > retuned.lambda_max else None
+        return self.best(n_p=self.running.n_p + step, n_d=self.running.n_d - step)
 
     def keeps_ttft_only_by(self, retuned: Plan) -> bool:
         """Return whether what runs misses the TTFT and the plan does not."""

@@ -91,6 +91,7 @@ BAD = [
     ("lengths = {", "length = {", "requests.length: unknown key; allowed: output_tokens, lengths"),
     ("[slo]", 'reuse = "paged"\n[slo]', "requests.reuse = 'paged': allowed: only with a trace"),
     ("[slo]", 'trace = "t"\n[slo]', "requests.trace = 't': allowed: either a trace or lengths"),
+    ("tpot_s = 0.025", "tpot_s = inf", "slo.tpot_s = inf: allowed: a finite number above 0"),
     ("tpot_s = 0.025", "tpot_s = 0.02", "slo.tpot_s = 0.02: allowed: 0.025 or more"),
     ("tpot_s = 0.025", "tpot_s = 0.025\nttft_s = 0", "slo.ttft_s = 0: allowed"),
     ("tpot_s = 0.025", "tpot_s = 1\nttft_quantile = 0.9", "ttft_quantile = 0.9: allowed: only"),

@@ -76,6 +76,17 @@ def test_several_steps_at_once_where_that_is_allowed() -> None:
     assert (revision.n_p, revision.n_d) == (3, 5)
 
 
+def test_a_step_that_brings_nothing_yet_is_taken_on_the_way_to_one_that_does() -> None:
+    """With prompts of one length local prefill helps only once it beats the PrfaaS cluster."""
+    alike = replace(SEEN, lengths=HistogramLengths(np.array([2000.0]), np.array([1.0])))
+    thin = replace(SITE, remotes=(replace(SITE.remotes[0], egress_bytes_per_s=0.7e9),))
+    running = replace(OPTIMUM, n_p=1, n_d=7, threshold_tokens=0)
+    revision = replan(running, alike, thin, Slo(DEMAND.tpot_s))
+    assert revision is not None
+    assert (revision.n_p, revision.reason) == (2, RevisionReason.MORE_PREFILL)
+    assert revision.lambda_after == pytest.approx(revision.lambda_before)
+
+
 def test_roles_wait_for_the_cool_down() -> None:
     running = replace(OPTIMUM, n_p=6, n_d=2, changed_at_s=800.0)
     revision = replan(running, SEEN, SITE, SLO)
