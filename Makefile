@@ -7,10 +7,13 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 PACKAGES := core plugin gateway netem cli
 export VENV
 
-.PHONY: help setup demo check test unit e2e clean
+SEED ?= 1
+SIM_REQUESTS ?= 20000
+
+.PHONY: help setup demo check test unit sim sim-tables bench-sim e2e clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install all that is needed; quick when nothing is missing
 	@cli/setup/setup.sh
@@ -29,6 +32,16 @@ test: setup check ## everything CI runs: check, then all tests in one process
 
 unit: ## tests without engines: unit, vectors, property
 	$(PYTEST) tests/unit tests/property
+
+sim: ## all policies in virtual time from SEED=1; the digest at the end tells a replay
+	@$(BIN)/prfaasctl simulate --seed $(SEED) --requests $(SIM_REQUESTS)
+
+sim-tables: ## make docs/simulation-tables.md again; some minutes
+	$(BIN)/prfaasctl simulate --tables > docs/simulation-tables.md.new
+	mv docs/simulation-tables.md.new docs/simulation-tables.md
+
+bench-sim: ## how fast the simulator is, and what it takes in memory; reports only
+	@$(BIN)/python tests/bench/simulator_speed.py
 
 e2e: ## tests with real SGLang engines
 	$(PYTEST) -m e2e tests

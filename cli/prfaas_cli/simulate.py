@@ -97,8 +97,8 @@ def simulate(
         return
     given = {"--arrivals": arrivals, "--load": load, "--rate": rate}
     _check_together(given, trace=trace, speed=speed, cache_tokens=cache_tokens)
-    if report is not None and report.suffix.lower() != ".html":
-        raise ConfigError(f"--report {report}: allowed: a file ending in .html")
+    if report is not None and (report.suffix.lower() != ".html" or not report.parent.is_dir()):
+        raise ConfigError(f"--report {report}: allowed: a file ending in .html, in a folder")
     recorded = None if trace is None else read_trace(trace)
     question = Question(
         case=load_case(case),

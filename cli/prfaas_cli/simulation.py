@@ -99,16 +99,18 @@ def contenders_of(question: Question, note: Callable[[str], None]) -> list[Conte
         ConfigError: one that was asked for by name cannot be.
     """
     case, settings = _case_of(question), _settings_of(question)
-    found = []
+    found, left_out = [], []
     for name in question.policies:
         try:
             found.append(make_contender(name, case, settings))
         except ConfigError as error:
             if question.policies != CONTENDERS:
                 raise
-            note(f"left out: {error}")
+            left_out.append(error)
     if not found:
-        raise ConfigError("--policy: the case has no deployment for any of them")
+        raise left_out[0]
+    for error in left_out:
+        note(f"left out: {error}")
     return found
 
 
