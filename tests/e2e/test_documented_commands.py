@@ -16,6 +16,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
+#: The commands that take `--name` and `--state-dir`.
+OF_A_DEPLOYMENT = ("deploy", "status", "chat", "link", "destroy")
 #: What CI and a person's first try run; this file is part of them.
 ELSEWHERE = ("make demo", "make test")
 
@@ -47,7 +49,7 @@ def own(command: str, state_dir: Path) -> list[str]:
     words = shlex.split(command.replace("127.0.0.1:8080", f"127.0.0.1:{PORT}"))
     if words[0] == "prfaasctl":
         words[0] = str(BIN / "prfaasctl")
-        if words[1] != "node":
+        if words[1] in OF_A_DEPLOYMENT:
             words += ["--name", NAME, "--state-dir", str(state_dir)]
         if words[1] == "deploy":
             words += ["--port", str(PORT)]
