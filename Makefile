@@ -30,8 +30,8 @@ check: ## lint, format, types, import arrows
 test: setup check ## everything CI runs: check, then all tests in one process
 	$(PYTEST) tests
 
-unit: ## tests without engines: unit, vectors, property
-	$(PYTEST) tests/unit tests/property
+unit: ## tests without engines: unit, vectors, property, sim
+	$(PYTEST) tests/unit tests/property tests/sim
 
 sim: ## all policies in virtual time from SEED=1; the digest at the end tells a replay
 	@$(BIN)/prfaasctl simulate --seed $(SEED) --requests $(SIM_REQUESTS)

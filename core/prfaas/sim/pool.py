@@ -37,6 +37,8 @@ class IndexedNodes:
         self._of_cache: dict[PrefixCache, Server] = {}
         self._heap: list[tuple[int, int, str, int, Server]] = []
 
+        self._ticket = 0  # of the newest entry: a node may come back as another server
+
     def __len__(self) -> int:
         return len(self._members)
 
@@ -54,11 +56,12 @@ class IndexedNodes:
         """Choose the server no more."""
         if self._members.pop(server.record.name, None) is not None:
             self._of_cache.pop(server.cache, None)
-            server.ticket += 1
+            server.ticket = 0
 
     def touch(self, server: Server) -> None:
         """Note that the load of the server changed."""
-        server.ticket = ticket = server.ticket + 1
+        self._ticket = ticket = self._ticket + 1
+        server.ticket = ticket
         name = server.record.name
         if name not in self._members:
             return

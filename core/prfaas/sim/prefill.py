@@ -114,6 +114,8 @@ class PrefillServer:
         for _, _, tokens, counter in lost:
             counter.count(-tokens, -1)
         self._check_empty()
+        for other in list(queue.servers):  # those that drain may be needed now
+            other.take_next()
         return [request for request, attempt, _, _ in lost if request.attempt == attempt]
 
     def recover(self) -> None:
@@ -141,7 +143,9 @@ class PrefillServer:
             self._check_empty()
 
     def take_next(self) -> None:
-        """Begin what waits, or be idle."""
+        """Begin what waits, or be idle, unless busy."""
+        if self._running:
+            return
         if self._queue.entries and (self.draining is None or self._queue.leaves_to(self)):
             self._start()
         elif self.draining is None:
