@@ -62,6 +62,10 @@ def simulate(
     cache_tokens: Annotated[
         int, typer.Option(help="Room for prefixes per node; only with a trace.", metavar="N")
     ] = 0,
+    own_caches: Annotated[
+        bool,
+        typer.Option("--own-caches", help="Each node has a cache of its own, not each cluster."),
+    ] = False,
     ttft: Annotated[
         float | None,
         typer.Option(help="TTFT to keep, seconds; the case's, or 10.", metavar="SECONDS"),
@@ -113,6 +117,7 @@ def simulate(
         rtt_s=parse_duration(rtt, option="--rtt"),
         layers=layers,
         cache_tokens=cache_tokens,
+        own_caches=own_caches,
         ttft_s=None if ttft is None else positive(ttft, "--ttft"),
         faults=tuple(map(parse_fault, fault or ())),
     )
@@ -129,6 +134,7 @@ def simulate(
         "--rtt": rtt,
         "--layers": layers,
         "--cache-tokens": cache_tokens or None,
+        "--own-caches": own_caches,
         "--ttft": ttft,
         "--fault": fault,
     }

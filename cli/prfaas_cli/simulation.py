@@ -56,6 +56,7 @@ class Question:
     rtt_s: float = 0.020
     layers: int = 57
     cache_tokens: int = 0
+    own_caches: bool = False
     ttft_s: float | None = None
     faults: tuple[Fault, ...] = ()
 
@@ -109,8 +110,8 @@ def contenders_of(question: Question, note: Callable[[str], None]) -> list[Conte
             left_out.append(error)
     if not found:
         raise left_out[0]
-    for error in left_out:
-        note(f"left out: {error}")
+    for reason in left_out:
+        note(f"left out: {reason}")
     return found
 
 
@@ -189,7 +190,7 @@ def _settings_of(question: Question) -> DeploymentSettings:
     return DeploymentSettings(
         rtt_s=question.rtt_s,
         layers=question.layers,
-        cache=CacheSpec(tokens_per_node=question.cache_tokens),
+        cache=CacheSpec(question.cache_tokens, shared=not question.own_caches),
         ttft_s=question.slo.ttft_s,
     )
 

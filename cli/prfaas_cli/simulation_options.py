@@ -114,7 +114,7 @@ def check_targets(faults: Iterable[Fault], deployments: Iterable[Deployment]) ->
 
 
 def replay_command(options: Mapping[str, object]) -> str:
-    """Return the command line of these options; those that are None or empty are left out.
+    """Return the command line of these options, less those that are None, False or empty.
 
     >>> replay_command({"--seed": 1, "--load": None, "--policy": ["naive", "prfaas"]})
     'prfaasctl simulate --seed 1 --policy naive --policy prfaas'
@@ -122,8 +122,13 @@ def replay_command(options: Mapping[str, object]) -> str:
     words = ["prfaasctl", "simulate"]
     for option, value in options.items():
         values = value if isinstance(value, list) else [value]
-        words += [word for each in values if each is not None for word in (option, str(each))]
+        for each in values:
+            words += [option] if each is True else [option, str(each)] if _given(each) else []
     return shlex.join(words)
+
+
+def _given(value: object) -> bool:
+    return value is not None and value is not False
 
 
 def positive(value: float, option: str) -> float:

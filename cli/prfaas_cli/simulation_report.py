@@ -66,11 +66,12 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
         f" from {fault.at_s:g} s to {fault.until_s:g} s"
         for fault in question.faults
     ]
+    kept = "its own" if question.own_caches else "one for all nodes of a cluster"
     return [
         ("clusters", "; ".join(clusters)),
         ("round trip", f"{question.rtt_s * 1e3:g} ms"),
         ("layers sent one by one", str(question.layers)),
-        ("cache per node", f"{question.cache_tokens} tokens"),
+        ("cache per node", f"{question.cache_tokens} tokens, {kept}"),
         ("seed", str(question.seed)),
         ("faults", "; ".join(faults) or "none"),
     ]

@@ -104,7 +104,12 @@ def test_numbers_that_must_be_positive(value: float) -> None:
 
 
 def test_the_command_to_replay_quotes_what_it_must() -> None:
-    options = {"--case": "my site.toml", "--load": None, "--fault": ["kill:x@1-2"], "--policy": []}
+    options = {
+        "--case": "my site.toml",
+        "--load": None,
+        "--fault": ["kill:x@1-2"],
+        "--own-caches": True,
+    }
     assert replay_command(options) == (
-        "prfaasctl simulate --case 'my site.toml' --fault kill:x@1-2"
+        "prfaasctl simulate --case 'my site.toml' --fault kill:x@1-2 --own-caches"
     )
