@@ -106,6 +106,7 @@ def test_intervals_agree_with_a_set(pairs: list[tuple[int, int]]) -> None:
     for a, b in pairs:
         start, end = min(a, b), max(a, b)
         assert held.covers(start, end) == (set(range(start, end)) <= model)
+        assert held.touches(start, end) == bool(set(range(start, end)) & model)
         assert held.add(start, end) == len(set(range(start, end)) - model)
         model |= set(range(start, end))
         assert len(held) == len(model)

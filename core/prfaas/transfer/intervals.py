@@ -42,3 +42,14 @@ class IntervalSet:
         """Say whether all of `start .. end-1` is held."""
         index = bisect_right(self._starts, start) - 1
         return start >= end or (index >= 0 and self._ends[index] >= end)
+
+    def touches(self, start: int, end: int) -> bool:
+        """Say whether any of `start .. end-1` is held."""
+        index = bisect_right(self._ends, start)
+        return start < end and index < len(self._starts) and self._starts[index] < end
+
+    def copy(self) -> "IntervalSet":
+        """Return a set that grows apart from this one."""
+        other = IntervalSet()
+        other._starts, other._ends, other._size = self._starts[:], self._ends[:], self._size
+        return other

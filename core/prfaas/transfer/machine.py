@@ -69,8 +69,10 @@ class Machine(Generic[EventT]):
         self._next_timer = at_s if self._next_timer is None else min(self._next_timer, at_s)
 
     def _tell(self, peer: Peer, frame: Frame) -> None:
-        peer.control.append(frame)
-        if len(peer.control) == self.limits.max_control_frames:
+        """Queue a frame for any lane; a peer that reads none of them is given up."""
+        if len(peer.control) < self.limits.max_control_frames:
+            peer.control.append(frame)
+        else:
             self._dead_lanes += [(lane, Reason.QUEUE_FULL) for lane in peer.lanes]
 
     def _tell_abort(self, peer: Peer, abort: Abort) -> None:

@@ -25,6 +25,7 @@ class ReceiveRoom:
     live: bool = True
     finished: bool = False
     num_missing: int = 0
+    num_damaged: int = 0
     held: dict[tuple[int, int], IntervalSet] = field(default_factory=dict)
 
     @classmethod
@@ -64,6 +65,11 @@ class ReceiveRoom:
         held = self.held.get((chunk.group, chunk.entry))
         return held is not None and held.covers(chunk.start, chunk.start + chunk.count)
 
+    def has_any(self, chunk: Chunk) -> bool:
+        """Say whether an item of the chunk is in place already."""
+        held = self.held.get((chunk.group, chunk.entry))
+        return held is not None and held.touches(chunk.start, chunk.start + chunk.count)
+
     def add(self, chunk: Chunk) -> None:
         """Count a chunk whose payload is in place."""
         held = self.held.setdefault((chunk.group, chunk.entry), IntervalSet())
@@ -73,3 +79,12 @@ class ReceiveRoom:
     def is_complete(self) -> bool:
         """Say whether FIN agreed and every item is in place."""
         return self.finished and self.num_missing == 0
+
+
+def overlap(one: Chunk, other: Chunk) -> bool:
+    """Say whether two chunks of a room carry an item of an entry both."""
+    return (
+        (one.group, one.entry) == (other.group, other.entry)
+        and one.start < other.start + other.count
+        and other.start < one.start + one.count
+    )

@@ -1,66 +1,36 @@
 """The receiver (decode side) as a sans-IO machine."""
 
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from prfaas.errors import ProtocolError, TransferError
-from prfaas.transfer.events import (
-    Address,
-    PeerLost,
-    PeerUp,
-    ReceiveEvent,
-    RoomFailed,
-    RoomReceived,
-)
-from prfaas.transfer.guard import ReceiverGuard
-from prfaas.transfer.layout import Items, Layout
-from prfaas.transfer.machine import LaneId, Machine, RoomKey, TransferLimits, describe_totals
-from prfaas.transfer.memo import Memo
-from prfaas.transfer.reasons import Reason, reason_text, reason_word
-from prfaas.transfer.receive_peer import DialSlot, ReceiveLane, ReceivePeer
-from prfaas.transfer.receive_room import ReceiveRoom
+from prfaas.errors import ProtocolError
+from prfaas.transfer.events import Address, PeerUp
+from prfaas.transfer.layout import Items
+from prfaas.transfer.machine import LaneId, RoomKey, describe_totals
+from prfaas.transfer.reasons import Reason
+from prfaas.transfer.receive_peer import DialSlot, ReceiveLane
+from prfaas.transfer.receive_room import ReceiveRoom, overlap
+from prfaas.transfer.receiver_rooms import ReceiveCounters, ReceiveLimits, ReceiverRooms
 from prfaas.wire import (
     Abort,
     Aborted,
     Chunk,
     Done,
+    Feature,
     Fin,
     Foreign,
     Frame,
-    Hello,
-    Open,
-    Priority,
     Refuse,
     Welcome,
 )
-from prfaas.wire.limits import U32_MAX, U64_MAX, VERSION
+from prfaas.wire.limits import VERSION
+
+MAX_DAMAGED_CHUNKS = 3
+"""Of one room; the chunk that makes it so many fails the room."""
+
+__all__ = ["ReceiveCounters", "ReceiveLimits", "Receiver"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReceiveLimits(TransferLimits):
-    """Bounds of a receiver; `lanes` is the number of connections per peer."""
-
-    lanes: int = 4
-
-
-@dataclass(slots=True)
-class ReceiveCounters:
-    """Totals since start."""
-
-    rooms_opened: int = 0
-    rooms_received: int = 0
-    rooms_failed: Counter[str] = field(default_factory=Counter)
-    chunks_received: int = 0
-    chunks_discarded: int = 0
-    payload_bytes_received: int = 0
-    lanes_lost: int = 0
-
-
-class Receiver(Machine[ReceiveEvent]):
+class Receiver(ReceiverRooms):
     """Rooms, peers and lanes of one decode node. See the package docstring for the calling rules.
 
     The payload of a Chunk goes to `payload_target()`, asked anew before every read from the
@@ -70,101 +40,6 @@ class Receiver(Machine[ReceiveEvent]):
     its own, so that a sender that has not yet noticed the end of the last one fails its rooms.
     `features` are what it offers, `guard` says whom it trusts and what it shows.
     """
-
-    limits: ReceiveLimits
-
-    def __init__(
-        self,
-        layout: Layout,
-        *,
-        node_id: str,
-        session: int,
-        limits: ReceiveLimits,
-        features: int = 0,
-        guard: ReceiverGuard | None = None,
-    ) -> None:
-        super().__init__()
-        self.layout = layout
-        self.node_id = node_id
-        self.session = session
-        self.limits = limits
-        self.counters = ReceiveCounters()
-        self._features = features
-        self._guard = guard or ReceiverGuard()
-        self._digest = layout.digest()
-        self._attempt = 0
-        self._num_connects = 0
-        self._lanes: dict[LaneId, ReceiveLane] = {}
-        self._peers: dict[Address, ReceivePeer] = {}
-        self._rooms: dict[int, ReceiveRoom] = {}
-        self._ended: Memo[RoomKey, str] = Memo(4 * limits.max_rooms)
-
-    # Rooms and peers, called by the owner
-
-    def connect(self, address: Address, now: float) -> None:
-        """Have lanes dialled to the address, unless they are. Raises: TransferError."""
-        if address in self._peers:
-            return
-        if len(self._peers) >= self.limits.max_peers:
-            text = f"at most {self.limits.max_peers} peers"
-            raise TransferError(Reason.TOO_MANY_PEERS, text)
-        slots = [DialSlot(now) for _ in range(self.limits.lanes)]
-        self._num_connects += 1
-        our_session = (self.session + self._num_connects) & U64_MAX
-        self._peers[address] = ReceivePeer(address, our_session, slots)
-        self._wake_at(now)
-
-    def disconnect(self, address: Address) -> None:
-        """Close the lanes to the address; its rooms fail."""
-        peer = self._peers.get(address)
-        if peer is not None:
-            self._lose_peer(peer, Reason.DISCONNECTED, "closed by this side")
-
-    def open_room(
-        self,
-        room: int,
-        *,
-        address: Address,
-        grants: Mapping[str, Items],
-        prefix_tokens: int,
-        now: float,
-        priority: Priority = Priority.FOREGROUND,
-    ) -> None:
-        """Open a room at the sender, as soon as a lane is up; groups not named get 0 items.
-
-        Raises: TransferError if the room is open already, an item is out of range, or there are
-            too many rooms or peers.
-        """
-        if room in self._rooms:
-            raise TransferError(Reason.ROOM_EXISTS, f"room {room} is open")
-        if len(self._rooms) >= self.limits.max_rooms:
-            raise TransferError(Reason.TOO_MANY_ROOMS, f"{len(self._rooms)} rooms are open")
-        items = self._grant_items(grants)
-        self.connect(address, now)
-        self._attempt = self._attempt % U32_MAX + 1
-        state = self._rooms[room] = ReceiveRoom.open(
-            self.layout,
-            items,
-            room=room,
-            attempt=self._attempt,
-            address=address,
-            deadline_s=now + self.limits.room_timeout_s,
-            prefix_tokens=prefix_tokens,
-            priority=priority,
-        )
-        self._wake_at(state.deadline_s)
-        self.counters.rooms_opened += 1
-        self._tell(self._peers[address], self._open_frame(state, now))
-
-    def abort(self, room: int, reason: str, detail: str) -> None:
-        """Fail the room, if it is open; from now on `payload_target()` never names it."""
-        state = self._rooms.get(room)
-        if state is not None:
-            self._fail_room(state, reason_word(reason), reason_text(detail), tell=True)
-
-    def is_known(self, address: Address) -> bool:
-        """Say whether lanes to the address are up or being dialled."""
-        return address in self._peers
 
     # Lanes, called by the shell
 
@@ -204,7 +79,10 @@ class Receiver(Machine[ReceiveEvent]):
             self._repeat(peer, now)
 
     def receive(self, lane: LaneId, frame: Frame) -> None:
-        """Take a frame from a lane. Raises: ProtocolError; then close the lane."""
+        """Take a frame from a lane. Raises: ProtocolError; then close the lane.
+
+        A lane that this gives up must have stopped writing to memory before this lane is read on.
+        """
         state = self._lanes[lane]
         if isinstance(frame, Welcome):
             self._on_welcome(lane, state, frame)
@@ -238,12 +116,26 @@ class Receiver(Machine[ReceiveEvent]):
         state = self._lanes.get(lane)
         return state is not None and state.target is not None and state.target.live
 
-    def payload_done(self, lane: LaneId) -> None:
-        """The whole payload of the chunk was read. Raises: ProtocolError."""
+    def wants_digest(self, lane: LaneId) -> bool:
+        """Say whether `payload_done` needs the XXH3-64 of the payload being read."""
+        state = self._lanes[lane]
+        agreed = state.features & Feature.DIGESTS
+        return bool(agreed and state.chunk is not None and state.chunk.digest)
+
+    def payload_done(self, lane: LaneId, digest: int | None = None) -> None:
+        """The whole payload of the chunk was read. Raises: ProtocolError, also if it is damaged.
+
+        `digest` is the XXH3-64 of what was read, where `wants_digest` asked for it and the payload
+        was not discarded. A damaged chunk is not acknowledged, so it comes again on another lane.
+        """
         state = self._lanes[lane]
         chunk, room = state.chunk, state.target
+        is_damaged = self.wants_digest(lane) and chunk is not None and chunk.digest != digest
         state.chunk = state.target = None
         assert chunk is not None
+        if is_damaged and room is not None and room.live:
+            self._on_damaged(room, chunk)
+            raise ProtocolError(f"{Reason.DIGEST_MISMATCH}: room {room.room}, chunk {chunk.chunk}")
         state.acks.setdefault((chunk.room, chunk.attempt), []).append(chunk.chunk)
         state.num_acks += 1
         if state.num_acks > self.limits.max_control_frames:
@@ -320,7 +212,7 @@ class Receiver(Machine[ReceiveEvent]):
             self._dead_lanes.append((lane_id, f"{frame.reason}: {frame.text}"))
 
     def _on_chunk(self, lane: ReceiveLane, frame: Chunk) -> None:
-        self._check_shape(frame)
+        self._check_shape(lane, frame)
         lane.chunk, lane.target = frame, None
         room = self._find_room(lane, frame.room, frame.attempt)
         if room is None:
@@ -330,17 +222,38 @@ class Receiver(Machine[ReceiveEvent]):
             text = f"{name}: positions {frame.start}+{frame.count} are beyond the grant"
             self._fail_room(room, Reason.COUNT_MISMATCH, text, tell=True)
         elif not room.has(frame):
+            self._supersede(lane, room, frame)
             lane.target = room
 
-    def _check_shape(self, frame: Chunk) -> None:
+    def _supersede(self, lane: ReceiveLane, room: ReceiveRoom, frame: Chunk) -> None:
+        """Give up a lane that still reads these items: the sender sends again what a lane lost.
+
+        Otherwise what is left on the dead lane could be written over the good copy.
+        """
+        for number, other in lane.peer.lanes.items():
+            if other.target is room and other.chunk is not None and overlap(other.chunk, frame):
+                other.target = None
+                self._dead_lanes.append((number, Reason.SUPERSEDED))
+
+    def _on_damaged(self, room: ReceiveRoom, chunk: Chunk) -> None:
+        """Fail the room if that happens too often, or if items that were in place are damaged."""
+        self.counters.chunks_damaged += 1
+        room.num_damaged += 1
+        if room.num_damaged >= MAX_DAMAGED_CHUNKS or room.has_any(chunk):
+            text = f"{room.num_damaged} damaged chunks, the last one is {chunk.chunk}"
+            self._fail_room(room, Reason.DIGEST_MISMATCH, text, tell=True)
+
+    def _check_shape(self, lane: ReceiveLane, frame: Chunk) -> None:
         groups = self.layout.groups
         if frame.group >= len(groups) or frame.entry >= len(groups[frame.group].entries):
             raise ProtocolError(f"CHUNK for group {frame.group} entry {frame.entry}")
         item_bytes = groups[frame.group].entries[frame.entry].item_bytes
-        if frame.payload_bytes != frame.count * item_bytes:
+        if frame.plain_bytes != frame.count * item_bytes:
             raise ProtocolError(
-                f"CHUNK: {frame.count} items of {item_bytes} bytes, payload {frame.payload_bytes}"
+                f"CHUNK: {frame.count} items of {item_bytes} bytes, payload {frame.plain_bytes}"
             )
+        if frame.encoding and not lane.features & Feature.COMPRESSION:
+            raise ProtocolError(f"CHUNK: encoding {frame.encoding} was not agreed on")
 
     def _on_fin(self, lane: ReceiveLane, frame: Fin) -> None:
         if len(frame.totals) != len(self.layout.groups):
@@ -372,77 +285,3 @@ class Receiver(Machine[ReceiveEvent]):
             self._ended.put(key, Reason.UNKNOWN_ROOM)
             text = "this receiver has not opened it"
             self._reply(lane, Abort(*key, Reason.UNKNOWN_ROOM, text))
-
-    # State
-
-    def _find_room(self, lane: ReceiveLane, room: int, attempt: int) -> ReceiveRoom | None:
-        state = self._rooms.get(room)
-        if state is None or state.attempt != attempt or state.address != lane.peer.address:
-            return None
-        return state
-
-    def _grant_items(self, grants: Mapping[str, Items]) -> tuple[Items, ...]:
-        items = [np.empty(0, np.int64) for _ in self.layout.groups]
-        for name, granted in grants.items():
-            index = self.layout.index(name)
-            items[index] = self.layout.items(index, granted)
-        return tuple(items)
-
-    def _hello(self, peer: ReceivePeer, number: int) -> Hello:
-        hello = Hello(
-            self.node_id,
-            peer.our_session,
-            number,
-            len(peer.slots),
-            self._digest,
-            self.layout.wire_groups(),
-            self._features,
-        )
-        return replace(hello, auth=self._guard.greet(hello))
-
-    def _open_frame(self, room: ReceiveRoom, now: float) -> Open:
-        deadline_ms = max(0, min(U32_MAX, int((room.deadline_s - now) * 1000)))
-        frame = Open(
-            room.room, room.attempt, deadline_ms, room.prefix_tokens, room.counts, room.priority
-        )
-        our_session = self._peers[room.address].our_session
-        capability = self._guard.capability(self.node_id, our_session, frame)
-        return replace(frame, capability=capability)
-
-    def _repeat(self, peer: ReceivePeer, now: float) -> None:
-        """Say again what a dead lane may have lost."""
-        peer.control.extend(peer.unanswered_aborts.values())
-        for room in self._rooms.values():
-            if room.address == peer.address:
-                self._tell(peer, self._open_frame(room, now))
-
-    def _conclude_if_complete(self, room: ReceiveRoom) -> None:
-        if not room.is_complete:
-            return
-        self._conclude(room, "")
-        self.counters.rooms_received += 1
-        self._tell(self._peers[room.address], Done(room.room, room.attempt))
-        self._events.append(RoomReceived(room.room))
-
-    def _fail_room(self, room: ReceiveRoom, reason: str, detail: str, *, tell: bool) -> None:
-        self._conclude(room, reason)
-        self.counters.rooms_failed[reason] += 1
-        peer = self._peers.get(room.address)
-        if tell and peer is not None:
-            self._tell_abort(peer, Abort(room.room, room.attempt, reason, detail))
-        self._events.append(RoomFailed(room.room, reason, detail))
-
-    def _conclude(self, room: ReceiveRoom, reason: str) -> None:
-        room.live = False
-        del self._rooms[room.room]
-        self._ended.put((room.room, room.attempt), reason)
-
-    def _lose_peer(self, peer: ReceivePeer, reason: str, detail: str) -> None:
-        text = reason_text("{}:{}: {}".format(*peer.address, detail))
-        for room in [r for r in self._rooms.values() if r.address == peer.address]:
-            self._fail_room(room, reason, text, tell=False)
-        del self._peers[peer.address]
-        for lane in peer.lanes:
-            del self._lanes[lane]
-            self._dead_lanes.append((lane, reason))
-        self._events.append(PeerLost(peer.node_id, reason, peer.address))

@@ -182,7 +182,8 @@ class Sender(Machine[SendEvent]):
         if not peer.lanes:
             self._lose_peer(peer, Reason.LANES_LOST, reason)
             return
-        peer.control.extend(peer.unanswered_aborts.values())
+        for abort in peer.unanswered_aborts.values():
+            self._tell(peer, abort)
         for room in self._rooms.values():
             leg = room.legs.get(peer.node_id)
             if room.totals is not None and leg is not None and leg.live:
