@@ -6,6 +6,7 @@ What the paper does not give: its case with arrivals that are random and bursty,
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -15,7 +16,7 @@ from prfaas_cli.simulation import Progress, Question, contenders_of, run
 from prfaas_cli.simulation_lines import seconds
 from prfaas_cli.simulation_options import ArrivalSpec
 
-REQUESTS = 40_000
+REQUESTS = 30_000
 SEEDS = (1, 2, 3)
 LOADS = (0.8, 0.95)
 ARRIVALS = {
@@ -124,17 +125,14 @@ def cell(
 
 
 def study(progress: Progress) -> list[Cell]:
-    """Simulate all cells; that of the leader's own Lambda_max is the common one too."""
+    """Simulate all cells; where the common rate is a policy's own they are the same."""
     cells: list[Cell] = []
-    for rate in (OWN, COMMON):
-        for arrivals in ARRIVALS:
-            for policy in contenders():
-                for load in LOADS:
-                    if rate == COMMON and policy == _LEADER:
-                        same = _find(cells, policy, arrivals, load, OWN)
-                        cells.append(replace(same, rate=COMMON))
-                    else:
-                        cells.append(cell(policy, arrivals, load, rate, progress))
+    for rate, arrivals, policy, load in product((OWN, COMMON), ARRIVALS, contenders(), LOADS):
+        if rate == COMMON and contenders()[policy].lambda_max == contenders()[_LEADER].lambda_max:
+            same = _find(cells, policy, arrivals, load, OWN)
+            cells.append(replace(same, rate=COMMON))
+        else:
+            cells.append(cell(policy, arrivals, load, rate, progress))
     return cells
 
 
