@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+from prfaas.errors import ConfigError
 from prfaas.planning import (
     Baselines,
     Case,
@@ -32,11 +33,20 @@ class Study:
 
 
 def study(case: Case, expectation: Expectation) -> Study:
-    """Return the study of a case."""
+    """Return the study of a case.
+
+    Raises:
+        ConfigError: no plan keeps the constraints, or the best lets nothing through.
+    """
     site, demand, constraints = case.site, case.demand, case.constraints
     began_s = time.perf_counter()
     found = plan(site, demand, constraints, expectation=expectation)
     search_s = time.perf_counter() - began_s
+    if found.lambda_max <= 0:
+        raise ConfigError(
+            f"case {case.name}: nothing gets through: {found.stages.bottleneck} takes no request"
+            f" at N_prfaas / N_p / N_d = {sum(found.n_prfaas)} / {found.n_p} / {found.n_d}"
+        )
     return Study(
         case=case,
         expectation=expectation,

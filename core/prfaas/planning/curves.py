@@ -68,6 +68,6 @@ def threshold_curve(
     return ThresholdCurve(
         thresholds=parts.thresholds,
         offload_limit=offload_limits(site, parts),
-        local_limit=roles[0] * local_limits(site, parts),
+        local_limit=local_limits(site, parts, [roles[0]])[0],
         lambda_max=rates[0],
     )

@@ -52,23 +52,23 @@ def offload_limits(site: Site, parts: Split) -> Floats:
     return offload_limit(total, parts.offload_fraction)
 
 
-def local_limits(site: Site, parts: Split) -> Floats:
-    """Return Theta_pd_p / (1 - p) of one local prefill instance, `(num_thresholds,)`.
+def local_limits(site: Site, parts: Split, n_p: list[int]) -> Floats:
+    """Return Theta_pd_p / (1 - p) for every N_p, `(num_roles, num_thresholds)`.
+
+    Where nothing is local there is no limit, also without instances.
 
     Source: PrfaaS equations 4 and 6.
     """
     short_s = parts.short_mean(site.pd.profile.prefill_s.over)
-    return local_limit(theta_pd_p(1, short_s), parts.offload_fraction)
+    counts = np.array(n_p, dtype=np.float64)[:, np.newaxis]
+    return local_limit(theta_pd_p(counts, short_s), parts.offload_fraction)
 
 
 def rates_and_room(
     site: Site, roles: list[Roles], demand: Demand, parts: Split
 ) -> tuple[Floats, Floats]:
     """Return Lambda_max and the limit of prefill alone, both `(num_roles, num_thresholds)`."""
-    one = local_limits(site, parts)
-    none_local = np.isinf(one)
-    n_p = np.array([[p] for p, _ in roles], dtype=np.float64)
-    local = np.where(none_local, np.inf, n_p * np.where(none_local, 0.0, one))
+    local = local_limits(site, parts, [n_p for n_p, _ in roles])
     room = np.minimum(offload_limits(site, parts), local)
     decode = theta_pd_d(1, site.pd.profile, demand.tpot_s, demand.output_tokens)
     return np.minimum(room, np.array([[n_d * decode] for _, n_d in roles])), room

@@ -1,8 +1,8 @@
 """Equations 2 to 8 as they stand in the paper, over numbers or arrays of them.
 
 Equation 1 is `InstanceProfile.kv_throughput`. All rates are requests per second, all sizes bytes.
-A stage without work has a rate of 0 and does not limit (`Lambda_max` divides by its share only
-where the share is not 0).
+A stage that nothing passes does not limit: `lambda_max` divides by a stage's share of the traffic
+only where that is not 0.
 """
 
 import numpy as np
@@ -37,7 +37,7 @@ def theta_prfaas(
     return np.minimum(_per(instances, long_prefill_s), _per(usable_bytes_per_s, long_kv_bytes))
 
 
-def theta_pd_p(prefill: float, short_prefill_s: Floats) -> Floats:
+def theta_pd_p(prefill: float | Floats, short_prefill_s: Floats) -> Floats:
     """Return how many short prompts the local prefill instances do.
 
     >>> float(theta_pd_p(3, np.array(2.0)))
@@ -113,8 +113,8 @@ def role_imbalance(theta_prfaas: float, theta_pd_p: float, theta_pd_d: float) ->
     return (theta_prfaas + theta_pd_p) / theta_pd_d if theta_pd_d > 0 else float("inf")
 
 
-def _per(capacity: float, cost: Floats) -> Floats:
+def _per(capacity: float | Floats, cost: Floats) -> Floats:
     """Return capacity / cost; what costs nothing has no limit, unless there is no capacity."""
     free = cost <= 0
-    unlimited = np.inf if capacity > 0 else 0.0
-    return np.where(free, unlimited, capacity / np.where(free, 1.0, cost))
+    unlimited = np.where(np.asarray(capacity) > 0, np.inf, 0.0)
+    return np.asarray(np.where(free, unlimited, capacity / np.where(free, 1.0, cost)))

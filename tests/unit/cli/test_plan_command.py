@@ -116,6 +116,22 @@ def test_a_site_without_prfaas_clusters(capsys: pytest.CaptureFixture[str], tmp_
     assert run_command(["plan", "--case", str(tmp_path / "alone.toml")], as_json=False) == 0
 
 
+def test_a_plan_that_lets_nothing_through_is_an_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    begin, end = PAPER_CASE.index("[[prfaas]]"), PAPER_CASE.index("[pd]")
+    alone = PAPER_CASE[:begin] + PAPER_CASE[end:].replace("instances = 8 ", "instances = 1 ")
+    (tmp_path / "alone.toml").write_text(alone)
+    said = refused(capsys, "--case", str(tmp_path / "alone.toml"))
+    assert "case paper: nothing gets through" in said
+
+
+def test_all_offloaded_is_drawn_as_well(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = planned(capsys, "--n-p", "0", "--plot", str(tmp_path / "plan.svg"))
+    assert (found["offload_fraction"], found["theta_pd_p"]) == (1, 0)
+    assert (tmp_path / "plan.svg").stat().st_size > 10_000
+
+
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])
 def test_the_curves_are_drawn(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, suffix: str
