@@ -1,8 +1,10 @@
 """Small simulated deployments, a policy that never rests, and what must hold of any run."""
 
 import random
+from itertools import pairwise
 
 import numpy as np
+
 from prfaas.profile import (
     Curve,
     DecodeProfile,
@@ -140,7 +142,7 @@ def check_order(columns: Columns) -> None:
         columns.first_token_s,
         columns.finish_s,
     ]
-    for number, (before, after) in enumerate(zip(points, points[1:], strict=False)):
+    for number, (before, after) in enumerate(pairwise(points)):
         wrong = answered & ~(after >= before - 1e-9)
         assert not wrong.any(), (number, np.flatnonzero(wrong), before[wrong], after[wrong])
 

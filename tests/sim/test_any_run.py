@@ -5,12 +5,13 @@ import random
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from sim_rig import NEVER, RestlessPolicy, check_run, linear, profile
+
 from prfaas.sim.policies.routed import ThresholdPolicy
 from prfaas.sim.scenario import CacheSpec, Deployment, Fault, FaultKind, Workload
 from prfaas.sim.world import World
 from prfaas.throughput import PdCluster, PrefillCluster
 from prfaas.workload.chain import Chain
-from sim_rig import NEVER, RestlessPolicy, check_run, linear, profile
 
 SEEDS = st.integers(0, 2**32 - 1)
 
