@@ -42,7 +42,7 @@ class Job:
         return self.cap if now_s < self.released_s else NEVER
 
     def ready_bytes(self, now_s: float) -> float:
-        """What exists of it and counts: all that was produced, of a cancelled flow what was sent."""
+        """What exists of it and counts: what was produced; when cancelled, what was sent."""
         if now_s < self.opened_s:
             return 0.0
         if now_s >= self.cancel_s < self.ended_s:
