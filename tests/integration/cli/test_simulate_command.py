@@ -106,6 +106,8 @@ def test_the_report_is_whole_in_itself(capsys: pytest.CaptureFixture[str], tmp_p
     assert "<script" not in html
     assert re.findall(r"(?:src|href)=\"(?!#)", html) == []
     assert re.findall(r"url\((?!#)|@import", html) == []
+    assert html.count("currentColor") > 100  # text of the figures, in the dark too
+    assert "#0a0b0c" not in html
     assert html.count("<svg") == 4 + 2 * 2
     for part in ("prefers-color-scheme: dark", 'name="viewport"', "TTFT", "PrfaaS §3.4"):
         assert part in html

@@ -117,15 +117,18 @@ def test_open_requests_count_with_what_they_have_waited() -> None:
 
 
 def test_refused_requests_have_no_latency_and_are_not_good() -> None:
+    # One at once, one when its first attempt had failed.
     refused = columns_of(
-        (PLAIN[0], PLAIN[1], (20.0, NAN, NAN, NAN, NAN)),
-        outcome=np.array([1, 1, 2], dtype=np.int8),
+        (PLAIN[0], (5.0, NAN, NAN, NAN, NAN), (6.0, 6.0, 7.0, 8.0, NAN), PLAIN[1]),
+        outcome=np.array([1, 2, 2, 1], dtype=np.int8),
     )
-    found = summary_of(refused)
-    assert (found.counts.answered, found.counts.refused, found.counts.open) == (2, 1, 0)
-    assert found.attainment == pytest.approx(2 / 3)
+    found = summary_of(refused, until_s=100.0)
+    assert (found.counts.answered, found.counts.refused, found.counts.open) == (2, 2, 0)
+    assert found.attainment == pytest.approx(1 / 2)
     assert found.ttft.mean == pytest.approx(5.5)
-    assert sum(float(stage[-1]) for stage in found.series.requests.values()) == 0
+    held_s = sum(float(stage.sum()) for stage in found.series.requests.values())
+    answered_s = 2 * (found.ttft.mean + 2.5)
+    assert held_s * found.series.edges_s[1] == pytest.approx(answered_s)
 
 
 def test_a_run_in_which_all_is_refused_says_so() -> None:
@@ -212,6 +215,14 @@ def test_a_queue_that_grows_is_not_stable(load: float, stable: bool) -> None:
     found = summary_of(columns_of(np.stack([arrival, start, end, end, end + 0.025]).T))
     assert found.stable is stable
     assert found.growth == pytest.approx(max(load - 1, 0), abs=0.03)
+
+
+def test_a_delay_that_grows_by_next_to_nothing_is_stable() -> None:
+    at_s = np.arange(0.0, 1000.0)
+    rows = np.stack([at_s, at_s + 0.004 * at_s, *[at_s + 0.004 * at_s + 1.0] * 3]).T
+    assert summary_of(columns_of(rows)).stable
+    rows[:, 1:] += 0.002 * at_s[:, np.newaxis]
+    assert not summary_of(columns_of(rows)).stable
 
 
 def test_one_request_and_many_at_once() -> None:
