@@ -18,14 +18,20 @@ class Segment:
         self.is_started = False
         self.left_bytes = sum(len(view) for view in views)
 
-    def head(self, max_views: int) -> list[memoryview]:
-        """Return the next views."""
-        return self._views[self._at : self._at + max_views]
+    def head(self, max_views: int) -> tuple[list[memoryview], int]:
+        """Return the next views, and how many bytes they are."""
+        views = self._views[self._at : self._at + max_views]
+        if self._at + max_views >= len(self._views):
+            return views, self.left_bytes
+        return views, sum(map(len, views))
 
     def advance(self, num_bytes: int) -> None:
         """Count `num_bytes` bytes as sent or filled."""
         self.is_started = self.is_started or num_bytes > 0
         self.left_bytes -= num_bytes
+        if not self.left_bytes:
+            self._at = len(self._views)
+            return
         while num_bytes:
             view = self._views[self._at]
             if num_bytes < len(view):

@@ -1,10 +1,14 @@
 """Settings of a transport node."""
 
+import os
 from dataclasses import dataclass, field
 
 from prfaas.errors import ConfigError
+from prfaas.transfer.capability import Secret
 from prfaas.wire.limits import MAX_LANES, MAX_PAYLOAD_BYTES
 from prfaas_transport.channel import ChannelFactory, PlainChannels
+
+MAX_IO_THREADS = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -12,6 +16,9 @@ class TransportConfig:
     """Settings of a transport node. Raises: ConfigError.
 
     lanes: connections per peer (receiver).
+    io_threads: threads that share the lanes; 0 takes one per core, at most four.
+    congestion_control: of the lanes' sockets, as the kernel names it; empty leaves the system's.
+    source_hosts: local addresses to dial from (receiver); the lanes of a peer take turns.
     chunk_bytes: most payload bytes of a chunk; an item larger than this makes a chunk of its own.
     max_queued_chunks: chunks of all rooms that may wait for their acknowledgement (sender).
     liveness_s: a lane that sent nothing for so long sends PING; three times as long without a byte
@@ -21,9 +28,13 @@ class TransportConfig:
     blank_groups: fault injection; the payload of groups whose name starts with one of these goes
         out as zero bytes.
     channel_factory: wraps every lane's socket, dialled or accepted.
+    secret: proves peers and rooms to each other; without one, everyone is trusted.
     """
 
     lanes: int = 4
+    io_threads: int = 0
+    congestion_control: str = ""
+    source_hosts: tuple[str, ...] = ()
     chunk_bytes: int = 1 << 20
     max_queued_chunks: int = 1 << 16
     liveness_s: float = 2.0
@@ -31,14 +42,21 @@ class TransportConfig:
     room_timeout_s: float = 300.0
     blank_groups: frozenset[str] = frozenset()
     channel_factory: ChannelFactory = field(default_factory=PlainChannels)
+    secret: Secret | None = None
 
     def __post_init__(self) -> None:
         _check("lanes", self.lanes, 1, MAX_LANES)
+        _check("io_threads", self.io_threads, 0, MAX_IO_THREADS)
         _check("chunk_bytes", self.chunk_bytes, 1, MAX_PAYLOAD_BYTES)
         _check("max_queued_chunks", self.max_queued_chunks, 1, 1 << 24)
         _check("liveness_s", self.liveness_s, 0.01, 3600)
         _check("connect_timeout_s", self.connect_timeout_s, 0.01, 3600)
         _check("room_timeout_s", self.room_timeout_s, 0.01, 86400)
+
+    @property
+    def num_io_threads(self) -> int:
+        """Threads of a node."""
+        return self.io_threads or min(4, len(os.sched_getaffinity(0)))
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:

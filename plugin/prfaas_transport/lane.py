@@ -2,6 +2,7 @@
 
 import socket
 from collections import deque
+from typing import TYPE_CHECKING
 
 from prfaas.errors import ProtocolError
 from prfaas.transfer.liveness import Liveness
@@ -10,16 +11,21 @@ from prfaas.wire import Decoder, Frame, Ping, Pong, Refuse, encode
 from prfaas_transport.buffers import MAX_IOV, Segment
 from prfaas_transport.channel import Channel
 
+if TYPE_CHECKING:
+    from prfaas_transport.io_thread import IoThread
+
 MAX_QUEUED_PONGS = 256
 
 
 class Lane:
-    """State of one connection; only touched under the node's lock.
+    """State of one connection. System calls on it are its I/O thread's; all else is under the lock.
 
-    `is_blocked`: the socket took less than it was given; wait for it to become writable.
     `is_ready`: the connection stands and the channel's handshake is done.
+    `is_blocked`: the socket took less than it was given; wait for it to become writable.
     `is_greeted`: the first frame of the peer (HELLO, WELCOME) has come.
     `target`: where the payload being read goes; None discards it.
+    `fault`: what a call on the lane raised; it is closed for that.
+    `taken_bytes`: what the socket took in the call that ended last; None once that is accounted.
     """
 
     def __init__(
@@ -27,6 +33,7 @@ class Lane:
         number: int,
         sock: socket.socket,
         channel: Channel,
+        thread: "IoThread",
         *,
         is_connecting: bool,
         period_s: float,
@@ -35,10 +42,11 @@ class Lane:
         self.number = number
         self.sock = sock
         self.channel = channel
-        self.fd = sock.fileno()
+        self.thread = thread
+        self.fd = channel.fileno()
         self.is_connecting = is_connecting
         self.is_ready = False
-        self.is_blocked = is_connecting
+        self.is_blocked = False
         self.is_greeted = False
         self.is_closing = False
         self.is_closed = False
@@ -50,6 +58,9 @@ class Lane:
         self.bytes_sent = 0
         self.bytes_received = 0
         self.rtt_s: float | None = None
+        self.fault: Exception | None = None
+        self.taken_bytes: int | None = None
+        self._offered_bytes = 0
         self._outgoing: deque[Segment] = deque()
         self._num_pongs = 0
         self._ping_s: tuple[int, float] = (0, 0.0)
@@ -63,22 +74,42 @@ class Lane:
         """Queue a chunk with the views of its payload."""
         self._append(Segment([memoryview(encode(chunk.frame)), *payload], chunk))
 
-    def send(self, now: float) -> int:
-        """Send what is queued, in one call; return the bytes the socket took. Raises: OSError."""
+    @property
+    def wants_send(self) -> bool:
+        """Say whether a `send` may move something."""
+        return self.is_ready and not self.is_blocked and self.has_output
+
+    @property
+    def has_output(self) -> bool:
+        """Say whether bytes wait, here or in the channel."""
+        return self.queued_bytes > 0 or self.channel.wants_write()
+
+    def offer(self) -> tuple[list[memoryview], list[ChunkOut]]:
+        """Return what to send in one call, and the chunks whose memory that reads."""
         views: list[memoryview] = []
+        chunks: list[ChunkOut] = []
+        self._offered_bytes = 0
         for segment in self._outgoing:
-            views += segment.head(MAX_IOV - len(views))
+            head, num_bytes = segment.head(MAX_IOV - len(views))
+            views += head
+            self._offered_bytes += num_bytes
+            if segment.chunk is not None:
+                chunks.append(segment.chunk)
             if len(views) >= MAX_IOV:
                 break
-        try:
-            num_bytes = self.channel.send(views)
-        except BlockingIOError:
-            self.is_blocked = True
+        self.taken_bytes = None
+        return views, chunks
+
+    def account(self, now: float) -> int:
+        """Count what the socket took of the offer, once; return it."""
+        num_bytes, self.taken_bytes = self.taken_bytes, None
+        if num_bytes is None:
             return 0
-        self.is_blocked = self.channel.wants_write() or num_bytes < sum(map(len, views))
-        self.liveness.sent(now)
-        self.bytes_sent += num_bytes
-        self._advance(num_bytes)
+        self.is_blocked = num_bytes < self._offered_bytes or self.channel.wants_write()
+        if num_bytes:
+            self.liveness.sent(now)
+            self.bytes_sent += num_bytes
+            self._advance(num_bytes)
         return num_bytes
 
     def detach_ended(self) -> None:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from prfaas.errors import ConfigError
 from prfaas.transfer.layout import Entry, Group, Items, Layout
 
+FEW_ITEMS = 128
+
 
 class TransferMemory(Protocol):
     """What the nodes need of memory; called on the I/O thread under the node's lock."""
@@ -64,12 +66,27 @@ def item_runs(items: Items) -> list[tuple[int, int]]:
     >>> item_runs(np.array([3, 4, 5, 9, 7, 8]))
     [(3, 6), (9, 10), (7, 9)]
     """
-    if not items.size:
-        return []
+    if items.size <= FEW_ITEMS:
+        return _few_runs(items.tolist())
     breaks = np.flatnonzero(np.diff(items) != 1)
     firsts = items[np.concatenate(([0], breaks + 1))].tolist()
     lasts = items[np.concatenate((breaks, [items.size - 1]))].tolist()
     return [(first, last + 1) for first, last in zip(firsts, lasts, strict=True)]
+
+
+def _few_runs(items: list[int]) -> list[tuple[int, int]]:
+    """Return the runs of a few items, which numpy would take longer for."""
+    runs = []
+    first = end = -1
+    for item in items:
+        if item != end:
+            if end >= 0:
+                runs.append((first, end))
+            first = item
+        end = item + 1
+    if end >= 0:
+        runs.append((first, end))
+    return runs
 
 
 def _group_views(group: Group, sources: Sequence[int | NDArray[Any]]) -> list[memoryview]:

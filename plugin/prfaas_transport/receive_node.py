@@ -16,6 +16,7 @@ from prfaas_transport import sockets
 from prfaas_transport.config import TransportConfig
 from prfaas_transport.loop import LaneLoop
 from prfaas_transport.memory import TransferMemory
+from prfaas_transport.security import receiver_guard
 
 Target = tuple[int, tuple[object, ...]]
 
@@ -26,7 +27,8 @@ class ReceiveNode:
     All methods may be called from any thread and from `on_event`; none waits for the network, but
     a host name (not a numeric address) is resolved in the caller's thread. `on_event` is called on
     the I/O thread. `node_id` names this process: two live receivers with the same one push each
-    other out at a sender. `source_host` is the local address to dial from.
+    other out at a sender. `source_host` is the local address to dial from, unless
+    `config.source_hosts` names several.
     """
 
     def __init__(
@@ -41,8 +43,14 @@ class ReceiveNode:
     ) -> None:
         limits = ReceiveLimits(lanes=config.lanes, room_timeout_s=config.room_timeout_s)
         session = secrets.randbits(64)
-        self._machine = Receiver(layout, node_id=node_id, session=session, limits=limits)
-        self._owner = _Owner(self._machine, memory, source_host, config.liveness_s, on_event)
+        self._machine = Receiver(
+            layout,
+            node_id=node_id,
+            session=session,
+            limits=limits,
+            guard=receiver_guard(config.secret, layout),
+        )
+        self._owner = _Owner(self._machine, memory, source_host, config, on_event)
         self._loop = LaneLoop(self._owner, config, name=f"prfaas-receive-{node_id}")
         self._owner.loop = self._loop
         self._loop.start()
@@ -122,14 +130,14 @@ class _Owner:
         machine: Receiver,
         memory: TransferMemory,
         source_host: str | None,
-        liveness_s: float,
+        config: TransportConfig,
         on_event: Callable[[ReceiveEvent], None],
     ) -> None:
         self.targets: dict[Address, Target] = {}
         self._machine = machine
         self._memory = memory
-        self._source_host = source_host
-        self._liveness_s = liveness_s
+        self._source_hosts = config.source_hosts or (source_host,)
+        self._config = config
         self.closed = machine.lane_closed
         self.next_timer = machine.next_timer
         self.take_dead_lanes = machine.take_dead_lanes
@@ -176,14 +184,12 @@ class _Owner:
     def _dial(self, address: Address, number: int, now: float) -> None:
         lane = self.loop.new_lane_id()
         self._machine.lane_dialing(lane, address, number)
+        source_host = self._source_hosts[number % len(self._source_hosts)]
         try:
-            sock = sockets.dial(
-                self.targets[address], source_host=self._source_host, liveness_s=self._liveness_s
-            )
+            sock = sockets.dial(self.targets[address], source_host=source_host, config=self._config)
+            self.loop.add_dialled(lane, sock, now)
         except OSError as error:
             self._machine.lane_closed(lane, str(error), now)
-            return
-        self.loop.add_dialled(lane, sock, now)
 
 
 def _resolve(address: Address) -> Target:

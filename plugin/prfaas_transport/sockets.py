@@ -4,6 +4,7 @@ import errno
 import socket
 
 from prfaas.transfer.liveness import SILENT_PERIODS
+from prfaas_transport.config import TransportConfig
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -29,14 +30,14 @@ def resolve(host: str, port: int) -> tuple[int, tuple[object, ...]]:
 
 
 def dial(
-    target: tuple[int, tuple[object, ...]], *, source_host: str | None, liveness_s: float
+    target: tuple[int, tuple[object, ...]], *, source_host: str | None, config: TransportConfig
 ) -> socket.socket:
     """Return a socket whose connection is under way. Raises: OSError."""
     family, sockaddr = target
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
-        tune(sock, liveness_s)
+        tune(sock, config)
         if source_host is not None:
             sock.bind((source_host, 0))
         code = sock.connect_ex(sockaddr)
@@ -48,10 +49,17 @@ def dial(
     return sock
 
 
-def tune(sock: socket.socket, liveness_s: float) -> None:
-    """Set no delay, and have the kernel give up on a silent peer as the lanes do."""
-    silent_s = SILENT_PERIODS * liveness_s
-    whole_s = max(1, round(liveness_s))
+def tune(sock: socket.socket, config: TransportConfig) -> None:
+    """Set no delay and the congestion control; give up on a silent peer when the lanes do.
+
+    Buffers are left to the kernel's autotuning, which may go beyond what SO_SNDBUF is capped at.
+    Raises: OSError.
+    """
+    silent_s = SILENT_PERIODS * config.liveness_s
+    whole_s = max(1, round(config.liveness_s))
+    if config.congestion_control:
+        name = config.congestion_control.encode()
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, int(1000 * silent_s)))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,0 +1,99 @@
+"""What comes in on a lane: where its next bytes go, and what they mean."""
+
+from collections.abc import Callable
+
+from prfaas.wire import Ack, Chunk, Frame, Ping, Pong
+from prfaas_transport.buffers import MAX_IOV, Segment
+from prfaas_transport.lane import Lane
+from prfaas_transport.lane_owner import LaneOwner
+
+SCRATCH_BYTES = 64 << 10
+TRAILER_BYTES = 4 << 10
+WASTE_BYTES = 256 << 10
+
+
+class LaneInput:
+    """Reads frames and payload of the lanes of one I/O thread; all calls under the node's lock.
+
+    `has_ended`: a frame came that may have ended a room, or started something on other lanes.
+    `num_unanswered`: what came since the thread last asked its lanes what they have to send.
+    """
+
+    def __init__(self, owner: LaneOwner, close_dead: Callable[[], None]) -> None:
+        self.has_ended = False
+        self.num_unanswered = 0
+        self._owner = owner
+        self._close_dead = close_dead
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._trailer = self._scratch[:TRAILER_BYTES]
+        self._waste = memoryview(bytearray(WASTE_BYTES))
+
+    def views(self, lane: Lane) -> tuple[list[memoryview], int, int]:
+        """Return the views to receive into, their bytes, and how many of these are payload."""
+        left = lane.decoder.payload_left
+        if not left:
+            return [self._scratch], SCRATCH_BYTES, 0
+        if lane.target is not None and not self._owner.is_target_live(lane.number):
+            lane.target = None
+        if lane.target is None:
+            payload_bytes = min(left, WASTE_BYTES)
+            views = [self._waste[:payload_bytes]]
+        else:
+            views, payload_bytes = lane.target.head(MAX_IOV)
+        if payload_bytes < left:
+            return views, payload_bytes, payload_bytes
+        views.append(self._trailer)
+        return views, payload_bytes + TRAILER_BYTES, payload_bytes
+
+    def take(self, lane: Lane, num_bytes: int, payload_bytes: int, now: float) -> None:
+        """Act on bytes received into `views`. Raises: ProtocolError."""
+        lane.liveness.heard(now)
+        lane.bytes_received += num_bytes
+        taken = min(num_bytes, payload_bytes)
+        if taken:
+            lane.decoder.skip_payload(taken)
+            if lane.target is not None:
+                lane.target.advance(taken)
+            if not lane.decoder.payload_left:
+                self._payload_done(lane)
+        if num_bytes > taken:
+            lane.decoder.receive(self._scratch[: num_bytes - taken])
+        while not lane.is_closed and self._step(lane, now):
+            pass
+
+    def _step(self, lane: Lane, now: float) -> bool:
+        """Act on the next buffered frame or payload; return whether there was one."""
+        if lane.decoder.payload_left:
+            data = lane.decoder.take_payload()
+            if lane.target is not None and self._owner.is_target_live(lane.number):
+                lane.target.fill(data)
+            if not lane.decoder.payload_left:
+                self._payload_done(lane)
+                return True
+            return False
+        frame = lane.decoder.next_frame()
+        if frame is None:
+            return False
+        self._on_frame(lane, frame, now)
+        return True
+
+    def _on_frame(self, lane: Lane, frame: Frame, now: float) -> None:
+        if isinstance(frame, Ping):
+            lane.on_ping(frame)
+            self.num_unanswered += 1
+        elif isinstance(frame, Pong):
+            lane.on_pong(frame, now)
+        else:
+            self._owner.receive(lane.number, frame, now)
+            lane.is_greeted = True
+            if isinstance(frame, Chunk):
+                views = self._owner.target(lane.number)
+                lane.target = None if views is None else Segment(views)
+            elif not isinstance(frame, Ack):
+                self.has_ended = True
+            self._close_dead()
+
+    def _payload_done(self, lane: Lane) -> None:
+        lane.target = None
+        self.num_unanswered += 1
+        self._owner.payload_done(lane.number)

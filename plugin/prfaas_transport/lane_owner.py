@@ -1,0 +1,49 @@
+"""What the lanes of a node ask of it."""
+
+from typing import Any, Protocol
+
+from prfaas.transfer.send_room import ChunkOut
+from prfaas.wire import Frame
+
+
+class LaneOwner(Protocol):
+    """All calls come from I/O threads, one at a time: under the node's lock, but for `deliver`."""
+
+    def accepted(self, lane: int) -> None:
+        """A connection came in."""
+
+    def closed(self, lane: int, reason: str, now: float) -> None:
+        """A lane is gone; lanes that the machine gave up itself are told too."""
+
+    def receive(self, lane: int, frame: Frame, now: float) -> None:
+        """Take a frame. Raises: ProtocolError."""
+
+    def next_frame(self, lane: int) -> Frame | ChunkOut | None:
+        """Return what the lane is to send next."""
+
+    def payload(self, chunk: ChunkOut) -> list[memoryview]:
+        """Return the payload of a chunk to send."""
+
+    def target(self, lane: int) -> list[memoryview] | None:
+        """Return where the payload of the chunk just received goes; None discards it."""
+
+    def is_target_live(self, lane: int) -> bool:
+        """Say whether that may still be written."""
+
+    def payload_done(self, lane: int) -> None:
+        """The payload was read to its end. Raises: ProtocolError."""
+
+    def on_timer(self, now: float) -> None:
+        """Act on deadlines and dials that are due."""
+
+    def next_timer(self) -> float | None:
+        """Return when `on_timer` has something to do."""
+
+    def take_events(self) -> list[Any]:
+        """Return and clear events."""
+
+    def take_dead_lanes(self) -> list[tuple[int, str]]:
+        """Return and clear lanes to close."""
+
+    def deliver(self, event: Any) -> None:
+        """Hand an event to the user, outside the lock."""
