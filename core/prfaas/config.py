@@ -9,6 +9,7 @@ import tomllib
 import types
 import typing
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from enum import StrEnum
 from typing import Any, get_args, get_origin, get_type_hints
 
 from prfaas.errors import ConfigError
@@ -62,13 +63,43 @@ class EngineSection:
 
 @dataclass(frozen=True, slots=True)
 class TransferSection:
-    """The lanes between peers; handed to the plugin through its environment."""
+    """The lanes between peers; handed to the plugin through its environment.
+
+    `digests`: a checksum of every chunk: "on", "off", or "auto": unless TLS makes it needless.
+    """
 
     lanes: int = 4
     chunk_bytes: int = 1 << 20
     liveness_s: float = 2.0
     room_timeout_s: float = 300.0
     blank_groups: tuple[str, ...] = ()
+    digests: str = "auto"
+
+
+class SecurityMode(StrEnum):
+    """What protects what a node says to nodes of other regions."""
+
+    OFF = "off"
+    SECRET = "secret"  # noqa: S105 - a mode, not a secret
+    MTLS = "mtls"
+
+
+@dataclass(frozen=True, slots=True)
+class SecuritySection:
+    """Protection of all that crosses regions; all nodes of a deployment have the same mode.
+
+    `secret`: peers and rooms are proven by the secret in `secret_file`; nothing is encrypted.
+    `mtls`: `ca`, `cert` and `key` (PEM files, read again when they change) for lanes, bootstrap,
+    engines' HTTP and etcd; `secret_file` may come on top. Dialled lanes older than `max_lane_age_s`
+    are dialled anew, so that no certificate is used much longer than that.
+    """
+
+    mode: SecurityMode = SecurityMode.OFF
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    secret_file: str = ""
+    max_lane_age_s: float = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +126,7 @@ class NodeConfig:
     etcd: EtcdSection = field(default_factory=EtcdSection)
     engine: EngineSection | None = None
     transfer: TransferSection = field(default_factory=TransferSection)
+    security: SecuritySection = field(default_factory=SecuritySection)
     gateway: GatewaySection | None = None
 
 
@@ -113,6 +145,7 @@ def parse_node_config(text: str, *, source: str) -> NodeConfig:
     _check_role(config, source)
     _check_names(config, source)
     _check_values(config, source)
+    _check_security(config, source)
     return config
 
 
@@ -134,6 +167,24 @@ def _check_names(config: NodeConfig, source: str) -> None:
             )
 
 
+def _check_security(config: NodeConfig, source: str) -> None:
+    security = config.security
+    needed: dict[SecurityMode, tuple[str, ...]] = {
+        SecurityMode.OFF: (),
+        SecurityMode.SECRET: ("secret_file",),
+        SecurityMode.MTLS: ("ca", "cert", "key"),
+    }
+    for key in needed[security.mode]:
+        if not getattr(security, key):
+            raise ConfigError(
+                f'{source}: security.{key}: missing; mode = "{security.mode}" needs it'
+            )
+    if config.transfer.digests not in ("auto", "on", "off"):
+        raise ConfigError(
+            f"{source}: transfer.digests = {config.transfer.digests!r}: allowed: auto, on, off"
+        )
+
+
 def _check_values(config: NodeConfig, source: str) -> None:
     checks: list[tuple[str, float, float, float]] = [
         ("node.port", config.node.port, 0, 65535),
@@ -142,6 +193,7 @@ def _check_values(config: NodeConfig, source: str) -> None:
         ("transfer.chunk_bytes", config.transfer.chunk_bytes, 4096, 64 << 20),
         ("transfer.liveness_s", config.transfer.liveness_s, 0.1, 3600),
         ("transfer.room_timeout_s", config.transfer.room_timeout_s, 1, 86400),
+        ("security.max_lane_age_s", config.security.max_lane_age_s, 1, 30 * 86400),
     ]
     if config.engine:
         checks.append(("engine.bootstrap_port", config.engine.bootstrap_port, 0, 65535))
@@ -198,10 +250,10 @@ def _parse_value(hint: Any, value: Any, *, where: str, path: str) -> Any:
 
 
 def _parse_scalar(hint: Any, value: Any, *, where: str, path: str) -> Any:
-    if hint is Role:
-        if value not in list(Role):
-            raise ConfigError(f"{where}: {path} = {value!r}: allowed: {', '.join(Role)}")
-        return Role(value)
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        if value not in list(hint):
+            raise ConfigError(f"{where}: {path} = {value!r}: allowed: {', '.join(hint)}")
+        return hint(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if get_origin(hint) is None and type(value) is hint:

@@ -13,7 +13,6 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import requests
 from numpy.typing import NDArray
 from sglang.srt.disaggregation.base.conn import KVPoll
 from sglang.srt.disaggregation.common.conn import CommonKVManager
@@ -22,6 +21,7 @@ from sglang.srt.disaggregation.utils import DisaggregationMode
 from prfaas.errors import PrfaasError, TransferError
 from prfaas_plugin.directory import PrefillDirectory
 from prfaas_plugin.geometry import AUX, KV, layout_of, pointers_of, state_group
+from prfaas_plugin.peer_http import install_peer_http
 from prfaas_plugin.settings import read_settings
 from prfaas_transport import (
     Memory,
@@ -39,6 +39,8 @@ from prfaas_transport import (
     TransportConfig,
     serve_stats,
 )
+from prfaas_transport.security import channel_factory, read_secret
+from prfaas_transport.tls import TlsChannels
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +65,8 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
                 f"{server_args.device}"
             )
         self.settings = read_settings()
+        self._http = install_peer_http(self.settings.security)
+        self._channels = channel_factory(self.settings.security, self.settings.identity)
         #: A peer per scheduler process: ranks of one node must not take each other's place.
         self.node_id = f"{self.settings.node}/{args.engine_rank}"
         self.layout = layout_of(args)
@@ -74,12 +78,14 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
         self._routes: dict[str, tuple[tuple[int, int, int, int], dict[str, Any]]] = {}
         # The base's constructor calls register_to_bootstrap(), which starts a prefill's node.
         super().__init__(args, disaggregation_mode, server_args, is_mla_backend)
+        # SGLang's control socket is reachable from anywhere, and nothing here reads it.
+        self.server_socket.close(linger=0)
         if disaggregation_mode == DisaggregationMode.DECODE:
             self.directory = PrefillDirectory(self._load_prefill)
             self._start_receiving()
         node = self.sends if disaggregation_mode == DisaggregationMode.PREFILL else self.receives
         if self.settings.stats_socket:
-            self._stats_server = serve_stats(self.settings.stats_socket, node.stats)
+            self._stats_server = serve_stats(self.settings.stats_socket, lambda: self._stats(node))
         logger.info(
             "prfaas %s node %s: %s",
             disaggregation_mode.value,
@@ -92,7 +98,19 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
     def _transport_config(self) -> TransportConfig:
         values = asdict(self.settings.transfer)
         values["blank_groups"] = frozenset(values["blank_groups"])
-        return TransportConfig(**values)
+        del values["digests"]
+        return TransportConfig(
+            **values,
+            channel_factory=self._channels,
+            secret=read_secret(self.settings.security),
+        )
+
+    def _stats(self, node: SendNode | ReceiveNode) -> dict[str, Any]:
+        """Return the transport's counters, and what protects them."""
+        security: dict[str, Any] = {"mode": str(self.settings.security.mode)}
+        if isinstance(self._channels, TlsChannels):
+            security |= self._channels.stats()
+        return {**node.stats(), "security": security}
 
     def items_by_group(
         self, kv: NDArray[np.integer[Any]] | None, state: Sequence[Any] | None, aux: int | None
@@ -267,8 +285,8 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
             )
         ranks = (0, self.attn_cp_rank, info.target_tp_rank, info.target_pp_ranks[0])
         query = dict(zip(_ROUTE_KEYS, ranks, strict=True))
-        answer = requests.get(f"http://{bootstrap_addr}/route", params=query, timeout=5)
-        if answer.status_code == requests.codes.ok:
+        answer = self._http.get(f"http://{bootstrap_addr}/route", params=query, timeout=5)
+        if answer.ok:
             route = answer.json()
             self._routes[bootstrap_addr] = (ranks, route)
             self.join_prefill((str(route["rank_ip"]), int(route["rank_port"])), bootstrap_addr)

@@ -23,6 +23,13 @@ class Channel(Protocol):
         """
         ...
 
+    def check_node_id(self, node_id: str) -> None:
+        """Check that the peer may call itself so, as it does in HELLO or WELCOME.
+
+        Raises: OSError if it proved to be somebody else; the lane is then closed.
+        """
+        ...
+
     def wants_write(self) -> bool:
         """Say whether the channel holds bytes that the socket did not take; `send([])` flushes."""
         ...
@@ -67,6 +74,9 @@ class PlainChannel:
     def handshake(self, now: float) -> bool:  # noqa: ARG002 - Channel
         """Return True: there is none."""
         return True
+
+    def check_node_id(self, node_id: str) -> None:
+        """Believe it."""
 
     def wants_write(self) -> bool:
         """Return False: nothing is held."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from prfaas.wire import Ack, Chunk, Frame, Ping, Pong
+from prfaas.wire import Ack, Chunk, Frame, Hello, Ping, Pong, Welcome
 from prfaas_transport.buffers import MAX_IOV, Segment
 from prfaas_transport.lane import Lane
 from prfaas_transport.lane_owner import LaneOwner
@@ -84,6 +84,8 @@ class LaneInput:
         elif isinstance(frame, Pong):
             lane.on_pong(frame, now)
         else:
+            if isinstance(frame, Hello | Welcome):
+                lane.channel.check_node_id(frame.node_id)
             self._owner.receive(lane.number, frame, now)
             lane.is_greeted = True
             if isinstance(frame, Chunk):

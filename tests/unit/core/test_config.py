@@ -7,6 +7,8 @@ from prfaas.config import (
     GatewaySection,
     NodeConfig,
     NodeSection,
+    SecurityMode,
+    SecuritySection,
     parse_node_config,
     render_node_config,
 )
@@ -70,6 +72,33 @@ def test_a_bad_value_names_file_key_and_what_is_allowed(old: str, new: str, says
     assert str(caught.value).startswith("node.toml: ")
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+MTLS = '[security]\nmode = "mtls"\nca = "c"\ncert = "d"\nkey = "k"\n'
+
+
+def test_security_round_trips() -> None:
+    config = parse_node_config(PREFILL + MTLS, source="f")
+    assert config.security == SecuritySection(SecurityMode.MTLS, "c", "d", "k")
+    assert parse_node_config(render_node_config(config), source="f") == config
+    assert parse_node_config(PREFILL, source="f").security.mode is SecurityMode.OFF
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ('[security]\nmode = "on"', "security.mode = 'on': allowed: off, secret, mtls"),
+        ('[security]\nmode = "secret"', 'security.secret_file: missing; mode = "secret" needs it'),
+        (MTLS.replace('ca = "c"', ""), 'security.ca: missing; mode = "mtls" needs it'),
+        (MTLS.replace('key = "k"', ""), "security.key: missing"),
+        ("[security]\nmax_lane_age_s = 0", "security.max_lane_age_s = 0.0: allowed is 1"),
+        ('[transfer]\ndigests = "yes"', "transfer.digests = 'yes': allowed: auto, on, off"),
+    ],
+)
+def test_half_a_security_is_refused(section: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_node_config(PREFILL + section, source="node.toml")
+    assert says in str(caught.value)
 
 
 def test_an_engine_role_needs_an_engine_section() -> None:
