@@ -15,6 +15,7 @@ from prfaas_transport import sockets
 from prfaas_transport.config import TransportConfig
 from prfaas_transport.loop import LaneLoop
 from prfaas_transport.memory import TransferMemory
+from prfaas_transport.security import sender_guard
 
 log = logging.getLogger("prfaas.transport")
 
@@ -46,7 +47,8 @@ class SendNode:
             room_timeout_s=config.room_timeout_s,
         )
         session = secrets.randbits(64)
-        self._machine = Sender(layout, node_id=node_id, session=session, limits=limits)
+        guard = sender_guard(config.secret, layout, node_id=node_id, session=session)
+        self._machine = Sender(layout, node_id=node_id, session=session, limits=limits, guard=guard)
         listener = sockets.listen(host, port)
         self._address: tuple[str, int] = listener.getsockname()[:2]
         owner = _Owner(self._machine, memory, _blank_groups(layout, config), on_event)
