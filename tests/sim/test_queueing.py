@@ -1,0 +1,147 @@
+"""Prefill queues against queueing theory, and against the recursions that theory is made of."""
+
+import math
+from heapq import heappop, heappush
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sim_rig import deployment, linear, profile, workload
+
+from prfaas.records import NodeRecord, Role
+from prfaas.sim.cache import PrefixCache
+from prfaas.sim.events import Events
+from prfaas.sim.policies.routed import ThresholdPolicy
+from prfaas.sim.pool import IndexedNodes
+from prfaas.sim.prefill import PrefillQueue, PrefillServer
+from prfaas.sim.request import SimRequest
+from prfaas.sim.world import World
+
+Floats = NDArray[np.float64]
+
+MEAN_TOKENS = 10_000
+S_PER_TOKEN = 1 / MEAN_TOKENS  # a mean prompt takes one second
+
+
+class Queueing:
+    """Prefill servers with a central queue and nothing else."""
+
+    def __init__(self, arrival_s: Floats, prompts: NDArray[np.int64], servers: int) -> None:
+        self.events = Events()
+        self._arrivals, self._prompts = arrival_s.tolist(), prompts.tolist()
+        self.start_s = np.empty(len(arrival_s))
+        pool, queue = IndexedNodes(), PrefillQueue()
+        self._servers = [
+            PrefillServer(
+                NodeRecord(f"p{index}", Role.PREFILL, "pd", url="", session="", model_id="sim"),
+                self.events,
+                linear(S_PER_TOKEN),
+                PrefixCache(0, pool.directory, stateful=False),
+                pool,
+                queue=queue,
+                on_start=self._on_start,
+                on_done=lambda _: None,
+            )
+            for index in range(servers)
+        ]
+        for server in self._servers:
+            server.recover()
+        self.events.at(self._arrivals[0], self._arrive, 0)
+        self.events.run(math.inf)
+
+    def _arrive(self, index: int) -> None:
+        if index + 1 < len(self._arrivals):
+            self.events.at(self._arrivals[index + 1], self._arrive, index + 1)
+        request = SimRequest(index, self._prompts[index], 1, ())
+        self._servers[0].reserve(request)
+        self._servers[0].submit(request)
+
+    def _on_start(self, request: SimRequest, _: float) -> None:
+        self.start_s[request.index] = self.events.now_s
+
+
+def waits(
+    rng: np.random.Generator, load: float, servers: int, count: int, *, fixed: bool
+) -> Floats:
+    """Return the waits of Poisson arrivals; the first tenth, from an empty system, is left out."""
+    arrival_s = np.cumsum(rng.exponential(1 / (load * servers), count))
+    drawn = np.full(count, MEAN_TOKENS) if fixed else rng.exponential(MEAN_TOKENS, count)
+    prompts = np.maximum(np.rint(drawn), 1).astype(np.int64)
+    return (Queueing(arrival_s, prompts, servers).start_s - arrival_s)[count // 10 :]
+
+
+def check_mean(waited: Floats, expected_s: float) -> None:
+    """Check the mean; batch means say that the statistical error is below 1 %."""
+    batches = np.array([batch.mean() for batch in np.array_split(waited, 30)])
+    error_s = batches.std(ddof=1) / math.sqrt(len(batches))
+    assert error_s < 0.01 * expected_s
+    assert waited.mean() == pytest.approx(expected_s, rel=0.03)
+
+
+def erlang_c(servers: int, load: float) -> float:
+    """Return the probability to wait.
+
+    >>> round(erlang_c(1, 0.5), 3)
+    0.5
+    """
+    offered = servers * load
+    below = sum(offered**k / math.factorial(k) for k in range(servers))
+    full = offered**servers / math.factorial(servers) / (1 - load)
+    return full / (below + full)
+
+
+@pytest.mark.parametrize(("load", "count"), [(0.3, 250_000), (0.5, 400_000), (0.6, 500_000)])
+def test_one_server_with_exponential_prompts_waits_as_m_m_1(load: float, count: int) -> None:
+    waited = waits(np.random.default_rng(7), load, 1, count, fixed=False)
+    check_mean(waited, load / (1 - load))
+
+
+def test_one_server_with_equal_prompts_waits_as_m_d_1() -> None:
+    waited = waits(np.random.default_rng(8), 0.6, 1, 200_000, fixed=True)
+    check_mean(waited, 0.6 / (2 * (1 - 0.6)))
+
+
+def test_a_central_queue_waits_as_m_m_c() -> None:
+    waited = waits(np.random.default_rng(9), 0.6, 3, 600_000, fixed=False)
+    check_mean(waited, erlang_c(3, 0.6) / (3 * (1 - 0.6)))
+
+
+def first_come_first_served(arrival_s: Floats, service_s: Floats, servers: int) -> Floats:
+    """Return when each is begun, by the servers that are free first."""
+    free: list[float] = []
+    for _ in range(servers):
+        heappush(free, 0.0)
+    starts = []
+    for arrived_s, took_s in zip(arrival_s, service_s, strict=True):
+        start_s = max(arrived_s, heappop(free))
+        starts.append(start_s)
+        heappush(free, start_s + took_s)
+    return np.array(starts)
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+@pytest.mark.parametrize("central", [True, False])
+def test_a_whole_deployment_begins_prompts_when_the_recursion_says(
+    servers: int, central: bool
+) -> None:
+    rng = np.random.default_rng(10)
+    arrival_s = np.cumsum(rng.exponential(1 / (0.8 * servers), 5000))
+    # With equal prompts the least backlog is the server that is free first, so both agree.
+    prompts = rng.integers(1, 20_000, 5000) if central or servers == 1 else np.full(5000, 10_000)
+    world = World(
+        deployment(
+            prefill=servers,
+            decode=4,
+            local_profile=profile(prefill_s=linear(S_PER_TOKEN), max_batch=1000),
+            central_queue=central,
+        ),
+        workload(arrival_s, prompts, 5),
+        ThresholdPolicy(1 << 40),
+    )
+    columns = world.run()
+    expected = first_come_first_served(arrival_s, prompts * S_PER_TOKEN, servers)
+    if central or servers == 1:
+        assert columns.prefill_start_s == pytest.approx(expected, abs=1e-6)
+    else:
+        excess_s = columns.prefill_start_s - expected
+        assert excess_s.mean() < 0.35  # backlog counts whole prompts, however far they are
