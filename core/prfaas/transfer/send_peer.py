@@ -1,12 +1,16 @@
-"""A peer of a sender: one session of a receiver, its lanes and its queues."""
+"""A peer of a sender: one session of a receiver, its lanes and what it is to be sent."""
 
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from prfaas.transfer.machine import LaneId, RoomKey
+from prfaas.transfer.schedule import BackgroundLimits, FairQueue, Traffic
 from prfaas.transfer.send_room import ChunkOut, SendLeg
+from prfaas.transfer.signals import LaneSample, PathEstimator, PeerSignals
 from prfaas.wire import Abort, Frame
+
+OBSERVE_S = 0.15
 
 ChunkKey = tuple[int, int, int]  # room, attempt, chunk
 
@@ -20,42 +24,112 @@ class SendLane:
     refused: bool = False
     control: deque[Frame] = field(default_factory=deque)
     in_flight: dict[ChunkKey, ChunkOut] = field(default_factory=dict)
+    sample: LaneSample | None = None
 
 
 @dataclass(eq=False, slots=True)
 class SendPeer:
-    """Queues shared by all lanes of the peer; whichever lane can be written to pulls from them."""
+    """Queues shared by all lanes of the peer; whichever lane can be written to pulls from them.
+
+    `background_bytes` are sent and not acknowledged, at most `window_bytes` while there is no
+    foreground. `backlog_bytes` are ready and not acknowledged.
+    """
 
     node_id: str
     session: int
+    traffic: Traffic
+    foreground: FairQueue
+    background: FairQueue
+    window_bytes: int
+    path: PathEstimator = field(default_factory=PathEstimator)
+    signals: PeerSignals = field(default_factory=PeerSignals)
+    observed_s: float = float("-inf")
+    background_bytes: int = 0
+    backlog_bytes: int = 0
     lanes: dict[LaneId, SendLane] = field(default_factory=dict)
     control: deque[Frame] = field(default_factory=deque)
-    resend: deque[ChunkOut] = field(default_factory=deque)
-    queue: deque[Iterator[ChunkOut]] = field(default_factory=deque)
     unanswered_aborts: dict[RoomKey, Abort] = field(default_factory=dict)
 
-    def next_chunk(self) -> ChunkOut | None:
-        """Take the next chunk of a live leg off the queues: first those that a dead lane lost."""
-        while self.resend:
-            chunk = self.resend.popleft()
-            if chunk.leg.live:
-                return chunk
-        while self.queue:
-            chunk_or_none = next(self.queue[0], None)
-            if chunk_or_none is not None:
-                return chunk_or_none
-            self.queue.popleft()
-        return None
+    def enqueue(self, leg: SendLeg, chunks: Iterator[ChunkOut], num_bytes: int) -> None:
+        """Have the chunks sent in the leg's turns."""
+        leg.queue.append(chunks)
+        leg.pending_bytes += num_bytes
+        self.backlog_bytes += num_bytes
+        self._queue_of(leg).add(leg)
+
+    def next_chunk(self, lane: SendLane) -> ChunkOut | None:
+        """Take the chunk that the lane is to send next; it is in flight from now on."""
+        leg = self._next_background() or self.foreground.next_leg()
+        if leg is None:
+            return None
+        chunk = leg.take()
+        num_bytes = chunk.frame.payload_bytes
+        self._queue_of(leg).charge(leg, num_bytes)
+        lane.in_flight[chunk.key] = chunk
+        self.traffic.sent(num_bytes, is_foreground=leg.is_foreground)
+        if not leg.is_foreground:
+            self.background_bytes += num_bytes
+        return chunk
+
+    def acknowledged(self, lane: SendLane, key: ChunkKey) -> bool:
+        """Take a chunk for received; say whether the lane had it in flight."""
+        chunk = lane.in_flight.pop(key, None)
+        if chunk is None:
+            return False
+        self._settle(chunk)
+        self.backlog_bytes -= chunk.frame.payload_bytes
+        chunk.leg.pending_bytes -= chunk.frame.payload_bytes
+        chunk.leg.num_pending -= 1
+        return True
 
     def requeue(self, lane: SendLane) -> int:
         """Put the unacknowledged chunks of a dead lane up for the others; return how many."""
-        lost = [chunk for chunk in lane.in_flight.values() if chunk.leg.live]
+        lost = list(lane.in_flight.values())
         lane.in_flight.clear()
-        self.resend.extend(lost)
+        for chunk in lost:
+            self._settle(chunk)
+            chunk.leg.resend.append(chunk)
+            self._queue_of(chunk.leg).add(chunk.leg)
         return len(lost)
 
     def purge(self, leg: SendLeg) -> None:
-        """Drop a concluded leg's chunks from the lanes' memory of what is in flight."""
+        """Drop all that is left of a leg that has ended."""
         for lane in self.lanes.values():
             for key in [k for k, chunk in lane.in_flight.items() if chunk.leg is leg]:
-                del lane.in_flight[key]
+                self._settle(lane.in_flight.pop(key))
+        self.backlog_bytes -= leg.pending_bytes
+        leg.pending_bytes = leg.num_pending = 0
+        leg.queue.clear()
+        leg.resend.clear()
+        leg.waiting.clear()
+
+    def observe(self, limits: BackgroundLimits, now: float) -> None:
+        """Look at what the lanes were last seen to do, once per period."""
+        if now - self.observed_s < OBSERVE_S:
+            return
+        self.observed_s = now
+        samples = [lane.sample for lane in self.lanes.values() if lane.sample is not None]
+        self.signals = self.path.update(samples, backlog_bytes=self.backlog_bytes, now=now)
+        self.window_bytes = limits.window(self.signals)
+
+    def _next_background(self) -> SendLeg | None:
+        leg = self.background.next_leg()
+        chunk = leg.peek() if leg is not None else None
+        if chunk is None:
+            return None
+        is_allowed = self.traffic.allows(
+            chunk.frame.payload_bytes,
+            in_flight_bytes=self.background_bytes,
+            window_bytes=self.window_bytes,
+            is_outranked=self.foreground.next_leg() is not None,
+        )
+        return leg if is_allowed else None
+
+    def _queue_of(self, leg: SendLeg) -> FairQueue:
+        return self.foreground if leg.is_foreground else self.background
+
+    def _settle(self, chunk: ChunkOut) -> None:
+        num_bytes, is_foreground = chunk.frame.payload_bytes, chunk.leg.is_foreground
+        self.traffic.settled(num_bytes, is_foreground=is_foreground)
+        if not is_foreground:
+            self.background_bytes -= num_bytes
