@@ -5,6 +5,7 @@ meanwhile. What memory a call uses is claimed under the lock before it starts, a
 while it runs: who ends a room waits for that, and afterwards no byte of the room's is touched.
 """
 
+import contextlib
 import logging
 import os
 import select
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from prfaas.transfer.send_room import ChunkOut
+from prfaas_transport import tcp_info
 from prfaas_transport.lane import Lane
 from prfaas_transport.lane_input import LaneInput
 from prfaas_transport.lane_owner import LaneOwner
@@ -25,6 +27,7 @@ FILL_BYTES = 1 << 20
 READS_PER_TURN = 4
 ANSWER_CHUNKS = 8
 IDLE_S = 60.0
+SAMPLE_S = 0.2
 
 
 class Node(Protocol):
@@ -62,6 +65,8 @@ class IoThread:
         self._unread: set[Lane] = set()
         self._sending: Sequence[ChunkOut] = ()
         self._reading: Lane | None = None
+        self._has_moved = False
+        self._sample_s = 0.0
         self._is_waiting = False
         self._is_open = True
         self._epoll = select.epoll()
@@ -140,6 +145,8 @@ class IoThread:
         if self._dead:
             with self._node.lock:
                 self._bury()
+        if self._has_moved and time.monotonic() >= self._sample_s:
+            self._sample()
         self.chores()
         if self.wanted:
             self._write_all()
@@ -155,7 +162,8 @@ class IoThread:
             self.wanted = self.wanted or not ready
             return ready
         self._is_waiting = True
-        timeout_s = 0.0 if self.wanted else min(self.due_s() - time.monotonic(), IDLE_S)
+        due_s = min(self.due_s(), self._sample_s) if self._has_moved else self.due_s()
+        timeout_s = 0.0 if self.wanted else due_s - time.monotonic()
         try:
             return self._epoll.poll(max(0.0, timeout_s))
         finally:
@@ -193,6 +201,17 @@ class IoThread:
 
     def _watch(self, lane: Lane) -> None:
         self._epoll.modify(lane.fd, _mask(lane))
+
+    def _sample(self) -> None:
+        """Ask the kernel how the lanes fare; once more after the last byte moved."""
+        now = time.monotonic()
+        self._has_moved, self._sample_s = False, now + SAMPLE_S
+        with self._node.lock:
+            for lane in self.lanes.values():
+                if lane.is_ready:
+                    with contextlib.suppress(OSError):
+                        lane.sample = tcp_info.sample(lane.sock, lane.number, now)
+                        self._owner.sampled(lane.sample)
 
     # Out
 
@@ -242,6 +261,7 @@ class IoThread:
             self.in_call.release()
         with self._node.lock:
             self._sending = ()
+            self._has_moved = True
             return self._sent(lane)
 
     def _sent(self, lane: Lane) -> bool:
@@ -290,6 +310,7 @@ class IoThread:
             self._reading = None
             if lane.is_closed:
                 return False
+            self._has_moved = True
             self._received(lane, num_bytes, payload_bytes)
         return num_bytes == asked_bytes or lane.channel.pending()
 

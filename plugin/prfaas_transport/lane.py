@@ -2,11 +2,13 @@
 
 import socket
 from collections import deque
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from prfaas.errors import ProtocolError
 from prfaas.transfer.liveness import Liveness
 from prfaas.transfer.send_room import ChunkOut
+from prfaas.transfer.signals import LaneSample
 from prfaas.wire import Decoder, Frame, Ping, Pong, Refuse, encode
 from prfaas_transport.buffers import MAX_IOV, Segment
 from prfaas_transport.channel import Channel
@@ -58,6 +60,7 @@ class Lane:
         self.bytes_sent = 0
         self.bytes_received = 0
         self.rtt_s: float | None = None
+        self.sample: LaneSample | None = None
         self.fault: Exception | None = None
         self.taken_bytes: int | None = None
         self._offered_bytes = 0
@@ -149,6 +152,18 @@ class Lane:
         """Note the round trip."""
         if frame.nonce == self._ping_s[0]:
             self.rtt_s = now - self._ping_s[1]
+
+    def describe(self) -> dict[str, Any]:
+        """Return JSON-able counters; those of the kernel are of its last sample."""
+        kernel = {} if self.sample is None else asdict(self.sample)
+        return {
+            "lane": self.number,
+            "bytes_sent_total": self.bytes_sent,
+            "bytes_received_total": self.bytes_received,
+            "queued_bytes": self.queued_bytes,
+            "rtt_s": self.rtt_s,
+            "tcp": {name: value for name, value in kernel.items() if name not in ("lane", "at_s")},
+        }
 
     def _append(self, segment: Segment) -> None:
         self._outgoing.append(segment)

@@ -3,6 +3,7 @@
 from typing import Any, Protocol
 
 from prfaas.transfer.send_room import ChunkOut
+from prfaas.transfer.signals import LaneSample
 from prfaas.wire import Frame
 
 
@@ -32,6 +33,9 @@ class LaneOwner(Protocol):
 
     def payload_done(self, lane: int) -> None:
         """The payload was read to its end. Raises: ProtocolError."""
+
+    def sampled(self, sample: LaneSample) -> None:
+        """The kernel was asked how a lane fares."""
 
     def on_timer(self, now: float) -> None:
         """Act on deadlines and dials that are due."""

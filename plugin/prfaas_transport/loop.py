@@ -87,17 +87,7 @@ class LaneLoop:
 
     def describe_lanes(self) -> list[dict[str, Any]]:
         """Return JSON-able counters per lane. Under the lock."""
-        return [
-            {
-                "lane": lane.number,
-                "bytes_sent_total": lane.bytes_sent,
-                "bytes_received_total": lane.bytes_received,
-                "queued_bytes": lane.queued_bytes,
-                "rtt_s": lane.rtt_s,
-            }
-            for lane in self._lanes.values()
-            if not lane.is_closed
-        ]
+        return [lane.describe() for lane in self._lanes.values() if not lane.is_closed]
 
     # Called by the I/O threads
 

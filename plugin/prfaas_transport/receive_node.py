@@ -11,6 +11,7 @@ from prfaas.transfer.layout import Items, Layout
 from prfaas.transfer.reasons import Reason
 from prfaas.transfer.receiver import ReceiveLimits, Receiver
 from prfaas.transfer.send_room import ChunkOut
+from prfaas.transfer.signals import LaneSample
 from prfaas.wire import Frame
 from prfaas_transport import sockets
 from prfaas_transport.config import TransportConfig
@@ -28,7 +29,7 @@ class ReceiveNode:
     a host name (not a numeric address) is resolved in the caller's thread. `on_event` is called on
     the I/O thread. `node_id` names this process: two live receivers with the same one push each
     other out at a sender. `source_host` is the local address to dial from, unless
-    `config.source_hosts` names several.
+    `config.source_hosts` names several. Raises: ConfigError if the machine cannot do as configured.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ReceiveNode:
         config: TransportConfig,
         on_event: Callable[[ReceiveEvent], None],
     ) -> None:
+        sockets.check(config)
         limits = ReceiveLimits(lanes=config.lanes, room_timeout_s=config.room_timeout_s)
         session = secrets.randbits(64)
         self._machine = Receiver(
@@ -153,6 +155,9 @@ class _Owner:
 
     def next_frame(self, lane: int) -> Frame | None:
         return self._machine.next_frame(lane)
+
+    def sampled(self, sample: LaneSample) -> None:
+        pass
 
     def payload(self, chunk: ChunkOut) -> list[memoryview]:
         raise AssertionError(f"a receiver sends no chunks ({chunk})")

@@ -10,6 +10,7 @@ from prfaas.transfer.events import SendEvent
 from prfaas.transfer.layout import Items, Layout
 from prfaas.transfer.send_room import ChunkOut
 from prfaas.transfer.sender import Sender, SendLimits
+from prfaas.transfer.signals import LaneSample
 from prfaas.wire import Frame
 from prfaas_transport import sockets
 from prfaas_transport.config import TransportConfig
@@ -27,7 +28,7 @@ class SendNode:
     `on_event` is called on the I/O thread. The memory's items of a room may be changed as soon as
     RoomSent or RoomFailed was delivered or `abort()` returned. `node_id` names this process.
 
-    Raises: OSError if it cannot listen.
+    Raises: OSError if it cannot listen, ConfigError if the machine cannot do as configured.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class SendNode:
         config: TransportConfig,
         on_event: Callable[[SendEvent], None],
     ) -> None:
+        sockets.check(config)
         limits = SendLimits(
             chunk_bytes=config.chunk_bytes,
             max_queued_chunks=config.max_queued_chunks,
@@ -132,6 +134,9 @@ class _Owner:
 
     def next_frame(self, lane: int) -> Frame | ChunkOut | None:
         return self._machine.next_frame(lane)
+
+    def sampled(self, sample: LaneSample) -> None:
+        pass
 
     def payload(self, chunk: ChunkOut) -> list[memoryview]:
         frame = chunk.frame

@@ -2,7 +2,9 @@
 
 import errno
 import socket
+from pathlib import Path
 
+from prfaas.errors import ConfigError
 from prfaas.transfer.liveness import SILENT_PERIODS
 from prfaas_transport.config import TransportConfig
 
@@ -20,6 +22,28 @@ def listen(host: str, port: int) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def check(config: TransportConfig) -> None:
+    """Raise ConfigError if this machine cannot do what the configuration asks of its sockets."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        try:
+            _set_congestion_control(sock, config)
+        except OSError as error:
+            raise ConfigError(
+                f"transport: congestion_control = {config.congestion_control!r}:"
+                f" {error.strerror}; this kernel has {_congestion_controls()}"
+            ) from error
+    for host in config.source_hosts:
+        try:
+            family, sockaddr = resolve(host, 0)
+            with socket.socket(family, socket.SOCK_STREAM) as sock:
+                sock.bind(sockaddr)
+        except OSError as error:
+            raise ConfigError(
+                f"transport: source_hosts: {host!r}: {error.strerror or error}; allowed: addresses"
+                " of this machine"
+            ) from error
 
 
 def resolve(host: str, port: int) -> tuple[int, tuple[object, ...]]:
@@ -57,12 +81,25 @@ def tune(sock: socket.socket, config: TransportConfig) -> None:
     """
     silent_s = SILENT_PERIODS * config.liveness_s
     whole_s = max(1, round(config.liveness_s))
-    if config.congestion_control:
-        name = config.congestion_control.encode()
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
+    _set_congestion_control(sock, config)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, int(1000 * silent_s)))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, whole_s)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, whole_s)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, SILENT_PERIODS)
+
+
+def _set_congestion_control(sock: socket.socket, config: TransportConfig) -> None:
+    if config.congestion_control:
+        name = config.congestion_control.encode()
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
+
+
+def _congestion_controls() -> str:
+    """Return what may be chosen; those not allowed need CAP_NET_ADMIN."""
+    names = {
+        which: Path(f"/proc/sys/net/ipv4/tcp_{which}_congestion_control").read_text().split()
+        for which in ("available", "allowed")
+    }
+    return f"{', '.join(names['available'])} (for every user: {', '.join(names['allowed'])})"
