@@ -230,6 +230,7 @@ class TlsChannel:
     def receive_into(self, views: list[memoryview]) -> int:
         """Decrypt into the views until they are full or nothing is left to read."""
         assert self._tls is not None
+        self._renew_if_old()
         num_bytes = 0
         try:
             for view in views:
@@ -242,7 +243,6 @@ class TlsChannel:
                     num_bytes += got
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             if not num_bytes:
-                self._renew_if_old()
                 raise BlockingIOError from None
         except ssl.SSLError as error:
             # In TLS 1.3 a client learns only now that the server refused its certificate.
