@@ -56,6 +56,7 @@ class IoThread:
         self.lanes: dict[int, Lane] = {}
         self.in_call = threading.Lock()
         self.wanted = False
+        self.waits_until_s = 0.0
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._node = node
         self._owner = owner
@@ -162,12 +163,15 @@ class IoThread:
             self.wanted = self.wanted or not ready
             return ready
         self._is_waiting = True
-        due_s = min(self.due_s(), self._sample_s) if self._has_moved else self.due_s()
+        with self._node.lock:
+            self.waits_until_s = self.due_s()
+        due_s = min(self.waits_until_s, self._sample_s) if self._has_moved else self.waits_until_s
         timeout_s = 0.0 if self.wanted else due_s - time.monotonic()
         try:
             return self._epoll.poll(max(0.0, timeout_s))
         finally:
             self._is_waiting = False
+            self.waits_until_s = 0.0
 
     def _on_ready(self, lane: Lane, mask: int) -> None:
         if lane.is_closed:
@@ -203,15 +207,18 @@ class IoThread:
         self._epoll.modify(lane.fd, _mask(lane))
 
     def _sample(self) -> None:
-        """Ask the kernel how the lanes fare; once more after the last byte moved."""
+        """Ask the kernel how the lanes fare; once more after the last byte was acknowledged."""
         now = time.monotonic()
         self._has_moved, self._sample_s = False, now + SAMPLE_S
         with self._node.lock:
             for lane in self.lanes.values():
                 if lane.is_ready:
                     with contextlib.suppress(OSError):
-                        lane.sample = tcp_info.sample(lane.sock, lane.number, now)
-                        self._owner.sampled(lane.sample)
+                        sample = tcp_info.sample(lane.sock, lane.number, now)
+                        self._has_moved |= lane.is_moving(sample)
+                        lane.sample = sample
+                        self._owner.sampled(sample)
+            self._node.settle(has_ended=False)
 
     # Out
 
@@ -325,6 +332,8 @@ class IoThread:
             except Exception as error:
                 # Also a bug met on one lane must not take the others along.
                 self._node.fail_lane(lane, error)
+        self.wanted |= self._input.wants_send
+        self._input.wants_send = False
         has_ended = self._input.has_ended or lane.is_closed
         self._input.has_ended = False
         self._node.settle(has_ended=has_ended)

@@ -153,6 +153,11 @@ class Lane:
         if frame.nonce == self._ping_s[0]:
             self.rtt_s = now - self._ping_s[1]
 
+    def is_moving(self, sample: LaneSample) -> bool:
+        """Say whether bytes are under way or wait to be, as of this sample."""
+        has_changed = self.sample is None or self.sample.busy_s != sample.busy_s
+        return has_changed or self.is_blocked or sample.unsent_bytes > 0
+
     def describe(self) -> dict[str, Any]:
         """Return JSON-able counters; those of the kernel are of its last sample."""
         kernel = {} if self.sample is None else asdict(self.sample)

@@ -16,11 +16,13 @@ class LaneInput:
     """Reads frames and payload of the lanes of one I/O thread; all calls under the node's lock.
 
     `has_ended`: a frame came that may have ended a room, or started something on other lanes.
-    `num_unanswered`: what came since the thread last asked its lanes what they have to send.
+    `wants_send`: a frame came that lets the lanes send something.
+    `num_unanswered`: chunks that came since the thread last asked its lanes what they have to send.
     """
 
     def __init__(self, owner: LaneOwner, close_dead: Callable[[], None]) -> None:
         self.has_ended = False
+        self.wants_send = False
         self.num_unanswered = 0
         self._owner = owner
         self._close_dead = close_dead
@@ -80,7 +82,7 @@ class LaneInput:
     def _on_frame(self, lane: Lane, frame: Frame, now: float) -> None:
         if isinstance(frame, Ping):
             lane.on_ping(frame)
-            self.num_unanswered += 1
+            self.wants_send = True
         elif isinstance(frame, Pong):
             lane.on_pong(frame, now)
         else:
@@ -91,8 +93,9 @@ class LaneInput:
             if isinstance(frame, Chunk):
                 views = self._owner.target(lane.number)
                 lane.target = None if views is None else Segment(views)
-            elif not isinstance(frame, Ack):
-                self.has_ended = True
+            else:
+                self.wants_send = True
+                self.has_ended |= not isinstance(frame, Ack)
             self._close_dead()
 
     def _payload_done(self, lane: Lane) -> None:

@@ -108,6 +108,8 @@ class LaneLoop:
             self._release()
             for thread in self._threads:
                 thread.wake()
+        elif self.due_s() < self._threads[0].waits_until_s:
+            self._threads[0].wake()
 
     def close_lane(self, lane: Lane, reason: str) -> None:
         """Close a lane, unless it is. Under the lock; `settle` must follow."""

@@ -13,6 +13,7 @@ from prfaas.transfer.receiver import ReceiveLimits, Receiver
 from prfaas.transfer.send_room import ChunkOut
 from prfaas.transfer.signals import LaneSample
 from prfaas.wire import Frame
+from prfaas.wire.frames import Priority
 from prfaas_transport import sockets
 from prfaas_transport.config import TransportConfig
 from prfaas_transport.loop import LaneLoop
@@ -76,10 +77,12 @@ class ReceiveNode:
         address: Address,
         grants: Mapping[str, Items],
         prefix_tokens: int = 0,
+        priority: Priority = Priority.FOREGROUND,
     ) -> None:
         """Grant the sender at `address` these destination items, per group, in this order.
 
-        Waits for nothing; connects if need be. RoomReceived or RoomFailed follows.
+        Background rooms get what foreground rooms leave of the path. Waits for nothing; connects if
+        need be. RoomReceived or RoomFailed follows.
         Raises: TransferError if the room is open, an item is out of range, the host does not
             resolve, or there are too many rooms or peers.
         """
@@ -92,6 +95,7 @@ class ReceiveNode:
                 address=address,
                 grants=grants,
                 prefix_tokens=prefix_tokens,
+                priority=priority,
                 now=monotonic(),
             )
 

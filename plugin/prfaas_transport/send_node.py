@@ -10,7 +10,6 @@ from prfaas.transfer.events import SendEvent
 from prfaas.transfer.layout import Items, Layout
 from prfaas.transfer.send_room import ChunkOut
 from prfaas.transfer.sender import Sender, SendLimits
-from prfaas.transfer.signals import LaneSample
 from prfaas.wire import Frame
 from prfaas_transport import sockets
 from prfaas_transport.config import TransportConfig
@@ -64,15 +63,33 @@ class SendNode:
         """The (host, port) that this node listens on."""
         return self._address
 
-    def submit(self, room: int, *, group: str, start: int, items: Items) -> None:
-        """Queue `items[i]` for position `start + i` of the grant, for every entry of the group.
+    def submit(
+        self,
+        room: int,
+        *,
+        group: str,
+        start: int,
+        items: Items,
+        entries: range | None = None,
+        ready: int | None = None,
+    ) -> None:
+        """Queue `items[i]` for position `start + i` of the grant, for `entries` (all) of the group.
 
-        It goes to every peer that opened the room, also to those that open it later.
-        Raises: TransferError if the room is unknown, failed or finished, if items or positions are
-            out of range, or if the queue is full (`queue_full`); then nothing was queued.
+        It goes to every peer that opened the room, also to those that open it later. With a `ready`
+        token nothing is read before `mark_ready` named it.
+        Raises: TransferError if the room is unknown, failed or finished, if items, positions or
+            entries are out of range, or if the queue is full (`queue_full`); then nothing was
+            queued.
         """
         with self._loop.call():
-            self._machine.submit(room, group=group, start=start, items=items)
+            self._machine.submit(
+                room, group=group, start=start, items=items, entries=entries, ready=ready
+            )
+
+    def mark_ready(self, room: int, token: int) -> None:
+        """Say that what was or will be submitted with this token may be read and sent."""
+        with self._loop.call(may_be_closed=True):
+            self._machine.mark_ready(room, token)
 
     def finish(self, room: int, totals: Mapping[str, int]) -> None:
         """Say that no more items come; RoomSent follows when every peer has said DONE.
@@ -123,6 +140,7 @@ class _Owner:
         self._machine = machine
         self.accepted = machine.lane_opened
         self.receive = machine.receive
+        self.sampled = machine.sampled
         self.on_timer = machine.on_timer
         self.next_timer = machine.next_timer
         self.take_events = machine.take_events
@@ -134,9 +152,6 @@ class _Owner:
 
     def next_frame(self, lane: int) -> Frame | ChunkOut | None:
         return self._machine.next_frame(lane)
-
-    def sampled(self, sample: LaneSample) -> None:
-        pass
 
     def payload(self, chunk: ChunkOut) -> list[memoryview]:
         frame = chunk.frame
