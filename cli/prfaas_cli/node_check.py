@@ -10,6 +10,7 @@ from typing import Any
 from prfaas.config import NodeConfig
 from prfaas.records import Role
 from prfaas_agent.checks import model_problem, port_problem, sglang_problem
+from prfaas_agent.security_checks import security_problems
 
 _HOOKS_TIMEOUT_S = 180.0
 _ETCD_TIMEOUT_S = 3.0
@@ -48,6 +49,7 @@ def _check_config(config: NodeConfig) -> Iterator[Finding]:
     section = config.engine or config.gateway
     assert section is not None
     yield _finding("model", model_problem(section.model_path))
+    yield _finding("security", "; ".join(security_problems(config)) or None)
     yield _finding("etcd", _etcd_problem(config))
     if config.node.role is not Role.GATEWAY or (config.gateway and config.gateway.listen_fd < 0):
         yield _finding("port", port_problem(config.node.host, config.node.port))
@@ -91,15 +93,15 @@ def _hooks_program(device: str) -> str:
 def _etcd_problem(config: NodeConfig) -> str | None:
     import asyncio
 
+    from prfaas.errors import ConfigError
     from prfaas_coord import EtcdClient, EtcdError
 
     async def ask() -> None:
-        endpoints = config.etcd.endpoints
-        async with EtcdClient(endpoints, call_timeout_s=_ETCD_TIMEOUT_S) as client:
+        async with EtcdClient.of(config, call_timeout_s=_ETCD_TIMEOUT_S) as client:
             await client.get("/prfaas")
 
     try:
         asyncio.run(ask())
-    except EtcdError as error:
+    except (EtcdError, ConfigError) as error:
         return f"{error}; start etcd or correct etcd.endpoints"
     return None

@@ -23,10 +23,12 @@ from prfaas_agent.engine_http import EngineHttp
 from prfaas_agent.first_of import first_of
 from prfaas_agent.interface import interface_of
 from prfaas_agent.model_facts import read_model_facts
-from prfaas_agent.record import node_record, node_url
+from prfaas_agent.record import node_record, own_url
+from prfaas_agent.security_checks import security_problems
 from prfaas_agent.sglang_args import engine_arguments, engine_environment, stats_socket
 from prfaas_agent.shared_memory import shared_files
 from prfaas_agent.state_file import write_json
+from prfaas_agent.tls_proxy import proxies
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +80,7 @@ class Agent:
         self._register = register
         self._fork_launch = fork_launch
         self._files = EngineFiles(config)
-        self._http = EngineHttp(node_url(config))
+        self._http = EngineHttp(own_url(config))
         self._stopping = asyncio.Event()
         self._starts = 0
 
@@ -103,7 +105,7 @@ class Agent:
         facts = read_model_facts(Path(self._section.model_path))
         self._arguments = engine_arguments(self._config, facts)
         self._facts = facts
-        async with self._http:
+        async with self._http, proxies(self._config):
             await self._keep_running()
         self._report("stopped")
 
@@ -113,6 +115,7 @@ class Agent:
         if strays:
             logger.warning("ended %d processes of an engine that no file names", strays)
         problems = node_problems(self._config, ports=not running)
+        problems += security_problems(self._config)
         problem = socket_path_problem(stats_socket(self._config))
         refuse([*problems, *([problem] if problem else [])], what=self._config.node.name)
 

@@ -3,17 +3,25 @@
 from collections.abc import Mapping
 from typing import Any
 
-from prfaas.config import NodeConfig
+from prfaas.config import NodeConfig, SecurityMode
 from prfaas.records import NodeRecord, Role
 from prfaas_agent.engine import Engine
 from prfaas_agent.model_facts import ModelFacts
-from prfaas_agent.sglang_args import CPU_CONTEXT_TOKENS, model_id_of
+from prfaas_agent.sglang_args import CPU_CONTEXT_TOKENS, LOOPBACK, model_id_of
 
 
 def node_url(config: NodeConfig) -> str:
-    """Return the HTTP base of a node's engine."""
+    """Return the HTTP base of a node's engine, as others reach it."""
     host = f"[{config.node.host}]" if ":" in config.node.host else config.node.host
-    return f"http://{host}:{config.node.port}"
+    scheme = "https" if config.security.mode is SecurityMode.MTLS else "http"
+    return f"{scheme}://{host}:{config.node.port}"
+
+
+def own_url(config: NodeConfig) -> str:
+    """Return the HTTP base of a node's engine, as its agent reaches it."""
+    if config.security.mode is SecurityMode.MTLS:
+        return f"http://{LOOPBACK}:{config.node.port}"
+    return node_url(config)
 
 
 def node_record(

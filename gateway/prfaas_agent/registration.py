@@ -12,7 +12,7 @@ from prfaas_coord import EtcdClient, Membership
 async def registered(config: NodeConfig, record: NodeRecord) -> AsyncIterator[None]:
     """Keep `record` in etcd under a lease; an etcd that is away only delays it."""
     async with (
-        EtcdClient(config.etcd.endpoints) as client,
+        EtcdClient.of(config) as client,
         Membership(client, config.node.deployment).register(record, ttl_s=config.etcd.lease_ttl_s),
     ):
         yield

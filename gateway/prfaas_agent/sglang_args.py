@@ -7,12 +7,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from prfaas.config import EngineSection, NodeConfig
+from prfaas.config import EngineSection, NodeConfig, SecurityMode
+from prfaas.identity import Identity
 from prfaas.records import Role
 from prfaas_agent.model_facts import ModelFacts
 
 SGLANG_VERSION = "0.5.23"
+LOOPBACK = "127.0.0.1"
 CHUNKED_PREFILL_TOKENS = 512
 CPU_CONTEXT_TOKENS = 4096
 #: The rendezvous port is chosen at random by SGLang; engines that share a namespace, and forks that
@@ -58,12 +61,17 @@ def engine_arguments(config: NodeConfig, facts: ModelFacts) -> list[str]:
     return plain_arguments(
         model_path=engine.model_path,
         model_id=model_id_of(engine),
-        host=config.node.host,
+        host=engine_host(config),
         port=config.node.port,
         facts=facts,
         device=engine.device,
         extra=[*disaggregation, *engine.extra_args],
     )
+
+
+def engine_host(config: NodeConfig) -> str:
+    """Return where the engine listens: with TLS on, its agent alone serves it to other hosts."""
+    return LOOPBACK if config.security.mode is SecurityMode.MTLS else config.node.host
 
 
 def cpu_environment(*, host: str, interface: str) -> dict[str, str]:
@@ -91,10 +99,25 @@ def engine_environment(config: NodeConfig, *, interface: str) -> dict[str, str]:
         "PRFAAS_NODE": config.node.name,
         "PRFAAS_STATS_SOCKET": str(stats_socket(config)),
         "PRFAAS_TRANSFER": json.dumps(asdict(config.transfer), sort_keys=True),
+        "PRFAAS_SECURITY": json.dumps(_security_values(config), sort_keys=True),
+        "PRFAAS_IDENTITY": str(identity_of(config)),
     }
     if engine.device == "cpu":
         environment |= cpu_environment(host=config.node.host, interface=interface)
     return environment | engine.env
+
+
+def _security_values(config: NodeConfig) -> dict[str, Any]:
+    """Return the section with absolute paths: the engine works in a directory of its own."""
+    values = asdict(config.security)
+    for key in ("ca", "cert", "key", "secret_file"):
+        values[key] = str(Path(values[key]).absolute()) if values[key] else ""
+    return values
+
+
+def identity_of(config: NodeConfig) -> Identity:
+    """Return who the node is, as its certificate must say."""
+    return Identity(config.node.deployment, config.node.region, config.node.name)
 
 
 def stats_socket(config: NodeConfig) -> Path:

@@ -1,7 +1,7 @@
 """Coordination through etcd: a small client, membership with leases, a watched view.
 
 ```
-async with EtcdClient(config.etcd.endpoints) as client:
+async with EtcdClient.of(config) as client:
     async with Membership(client, "default").register(record, ttl_s=5) as registration:
         registration.update(replace(record, session=new_session))
         registration.status                # registered, or why not

@@ -10,6 +10,8 @@ from typing import Any, Self
 import grpc
 from aetcd import rpc
 
+from prfaas.config import NodeConfig
+from prfaas_coord.credentials import channel_credentials
 from prfaas_coord.endpoints import grpc_target
 from prfaas_coord.errors import EtcdError, EtcdRefused, EtcdUnavailable
 from prfaas_coord.events import KeyValue, Snapshot, WatchEvent
@@ -43,15 +45,37 @@ class EtcdClient:
     Every method but `watch` raises `EtcdUnavailable` or `EtcdRefused` within `call_timeout_s`.
     """
 
-    def __init__(self, endpoints: Sequence[str], *, call_timeout_s: float = 2.0) -> None:
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        *,
+        call_timeout_s: float = 2.0,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
         self.endpoints = tuple(endpoints)
         self.call_timeout_s = call_timeout_s
-        self._channel = grpc.aio.insecure_channel(
-            grpc_target(self.endpoints), options=_CHANNEL_OPTIONS
+        target = grpc_target(self.endpoints)
+        self._channel = (
+            grpc.aio.insecure_channel(target, options=_CHANNEL_OPTIONS)
+            if credentials is None
+            else grpc.aio.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
         )
         self._kv = rpc.KVStub(self._channel)
         self._leases = rpc.LeaseStub(self._channel)
         self._watches = rpc.WatchStub(self._channel)
+
+    @classmethod
+    def of(cls, config: NodeConfig, *, call_timeout_s: float = 2.0) -> Self:
+        """Return the client of a node, with its certificate where TLS is on.
+
+        Raises:
+            ConfigError: the endpoints or the certificate's files are not usable.
+        """
+        return cls(
+            config.etcd.endpoints,
+            call_timeout_s=call_timeout_s,
+            credentials=channel_credentials(config.security),
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -97,11 +98,20 @@ class Leg:
 
 
 class LegRunner:
-    """Sends legs. A leg never raises what an engine did: it returns a `LegFailure`."""
+    """Sends legs. A leg never raises what an engine did: it returns a `LegFailure`.
 
-    def __init__(self, session: aiohttp.ClientSession, fleet: Fleet) -> None:
+    `tls` gives the newest context for engines whose URL is https; a leg to another one stays plain.
+    """
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        fleet: Fleet,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
         self._session = session
         self._fleet = fleet
+        self._tls = tls
 
     async def run_prefill(self, leg: Leg, deadline_s: float) -> Answer | LegFailure | None:
         """Send the prefill leg and drop its answer: None; an `Answer` is a client error."""
@@ -124,10 +134,15 @@ class LegRunner:
         timeout = aiohttp.ClientTimeout(total=_ABORT_TIMEOUT_S)
         try:
             url = f"{leg.node.url}/abort_request"
-            async with self._session.post(url, json={"rid": leg.rid}, timeout=timeout):
+            async with self._session.post(
+                url, json={"rid": leg.rid}, timeout=timeout, ssl=self._ssl()
+            ):
                 pass
         except (aiohttp.ClientError, OSError, TimeoutError):
             return
+
+    def _ssl(self) -> ssl.SSLContext | bool:
+        return True if self._tls is None else self._tls()
 
     async def _open(self, leg: Leg, *, stream: bool) -> Answer | LegFailure:
         with ExitStack() as resources:
@@ -138,6 +153,7 @@ class LegRunner:
                     data=leg.body,
                     headers={"content-type": "application/json"},
                     allow_redirects=False,
+                    ssl=self._ssl(),
                 )
                 resources.callback(response.close)
                 outcome = await self._begin(leg.node, response, stream=stream)

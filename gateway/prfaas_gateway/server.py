@@ -24,6 +24,7 @@ from prfaas_gateway.leg import LegRunner
 from prfaas_gateway.leg_tasks import LegTasks
 from prfaas_gateway.metrics import Metrics
 from prfaas_gateway.tokenizer import TokenizerShelf
+from prfaas_transport.security import tls_contexts
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ async def _running(
     config: NodeConfig, section: GatewaySection, listener: socket.socket, url: str
 ) -> AsyncIterator[None]:
     async with (
-        EtcdClient(config.etcd.endpoints) as etcd,
+        EtcdClient.of(config) as etcd,
         MembershipView(etcd, config.node.deployment) as view,
         Membership(etcd, config.node.deployment).register(
             _own_record(config, url), ttl_s=config.etcd.lease_ttl_s
@@ -123,8 +124,10 @@ async def _gateway(
         default_threshold_tokens=section.threshold_tokens,
     )
     metrics = Metrics()
+    contexts = tls_contexts(config.security)
+    tls = contexts.http_client if contexts else None
     async with _engine_session(section) as session, LegTasks() as tasks:
-        dispatcher = Dispatcher(fleet, LegRunner(session, fleet), metrics, tasks)
+        dispatcher = Dispatcher(fleet, LegRunner(session, fleet, tls), metrics, tasks)
         yield Gateway(
             section=section,
             deployment=config.node.deployment,

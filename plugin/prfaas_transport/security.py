@@ -12,12 +12,17 @@ from prfaas.transfer.guard import ReceiverGuard, SenderGuard
 from prfaas.transfer.layout import Layout
 from prfaas_transport.channel import ChannelFactory, PlainChannels
 from prfaas_transport.tls import TlsChannels
-from prfaas_transport.tls_context import TlsFiles
+from prfaas_transport.tls_context import TlsContexts, TlsFiles
 
 
 def tls_files(security: SecuritySection) -> TlsFiles:
     """Return the files that a section names."""
     return TlsFiles(ca=Path(security.ca), cert=Path(security.cert), key=Path(security.key))
+
+
+def tls_contexts(security: SecuritySection) -> TlsContexts | None:
+    """Return the contexts for HTTP, None without TLS. Raises: ConfigError."""
+    return TlsContexts(tls_files(security)) if security.mode is SecurityMode.MTLS else None
 
 
 def channel_factory(security: SecuritySection, identity: Identity | None) -> ChannelFactory:

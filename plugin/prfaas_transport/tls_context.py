@@ -47,15 +47,21 @@ class TlsContexts:
         self._lock = threading.Lock()
         try:
             self._signature = files.signature()
-            self._client, self._server = self._load()
+            self._load()
         except (OSError, ValueError) as error:
             raise ConfigError(f"TLS files {_names(files)}: {_text(error)}") from None
 
     def client(self) -> ssl.SSLContext:
-        """Return the context for connections that we dial."""
+        """Return the context for lanes that we dial: the identity is the caller's to check."""
         with self._lock:
             self._refresh()
             return self._client
+
+    def http_client(self) -> ssl.SSLContext:
+        """Return the context for requests: the server's certificate must name its address."""
+        with self._lock:
+            self._refresh()
+            return self._http_client
 
     def server(self) -> ssl.SSLContext:
         """Return the context for connections that we accept."""
@@ -63,12 +69,16 @@ class TlsContexts:
             self._refresh()
             return self._server
 
+    def new_server(self) -> ssl.SSLContext:
+        """Return a context like `server()` that is the caller's to change."""
+        return self._make(ssl.PROTOCOL_TLS_SERVER)
+
     def _refresh(self) -> None:
         try:
             signature = self.files.signature()
             if signature == self._signature:
                 return
-            self._client, self._server = self._load()
+            self._load()
         except (OSError, ValueError) as error:
             self.failed_reloads += 1
             log.warning("TLS files %s: %s; the last ones stay in use", _names(self.files), error)
@@ -77,22 +87,25 @@ class TlsContexts:
         self.reloads += 1
         log.info("TLS files %s: reloaded", _names(self.files))
 
-    def _load(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        contexts = []
-        for protocol in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER):
-            context = ssl.SSLContext(protocol)
-            context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
-            # Peers are known by the identity in their certificate, not by an address.
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(self.files.ca)
-            context.load_cert_chain(self.files.cert, self.files.key)
-            if self._ktls:
-                context.options |= _OP_ENABLE_KTLS
-            contexts.append(context)
-        client, server = contexts
-        server.num_tickets = 0  # lanes live for hours: there is nothing to resume
-        return client, server
+    def _load(self) -> None:
+        client, http_client = (self._make(ssl.PROTOCOL_TLS_CLIENT) for _ in range(2))
+        http_client.check_hostname = True
+        server = self._make(ssl.PROTOCOL_TLS_SERVER)
+        self._client, self._http_client, self._server = client, http_client, server
+
+    def _make(self, protocol: int) -> ssl.SSLContext:
+        context = ssl.SSLContext(protocol)
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
+        # Lanes' peers are known by the identity in their certificate, not by an address.
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(self.files.ca)
+        context.load_cert_chain(self.files.cert, self.files.key)
+        if protocol == ssl.PROTOCOL_TLS_SERVER:
+            context.num_tickets = 0  # lanes live for hours: there is nothing to resume
+        if self._ktls:
+            context.options |= _OP_ENABLE_KTLS
+        return context
 
 
 def identity_of(certificate: dict[str, Any] | None) -> Identity | None:

@@ -1,0 +1,144 @@
+"""Serve an engine's ports to other hosts, inside mutual TLS.
+
+With TLS on, the engine listens on loopback only. The agent accepts on the node's own address under
+the same port, checks the certificate, and passes bytes on; a connection that ends on one side ends
+on the other, so that an engine sees its client go.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+from prfaas.config import NodeConfig
+from prfaas.errors import PreflightError
+from prfaas.records import Role
+from prfaas_agent.first_of import first_of
+from prfaas_agent.sglang_args import LOOPBACK
+from prfaas_transport.security import tls_contexts
+from prfaas_transport.tls_context import TlsContexts, identity_of
+
+logger = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 4096
+HANDSHAKE_TIMEOUT_S = 5.0
+_CONNECT_TIMEOUT_S = 5.0
+_PART_BYTES = 1 << 18
+
+
+class TlsProxy:
+    """One port: `host:port` inside TLS, to `127.0.0.1:port`."""
+
+    def __init__(self, contexts: TlsContexts, *, deployment: str, host: str, port: int) -> None:
+        self.refused: Counter[str] = Counter()
+        self._connections: set[asyncio.Task[None]] = set()
+        self._contexts = contexts
+        self._deployment = deployment
+        self._host = host
+        self._port = port
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serve while the context lasts.
+
+        Raises:
+            PreflightError: the address cannot be bound.
+        """
+        try:
+            server = await asyncio.start_server(
+                self._serve,
+                self._host,
+                self._port,
+                ssl=self._context(),
+                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+                limit=_PART_BYTES,
+                backlog=1024,
+            )
+        except OSError as error:
+            text = f"cannot listen on {self._host}:{self._port}: {error.strerror or error}"
+            raise PreflightError(text) from None
+        try:
+            yield
+        finally:
+            server.close()
+            for connection in self._connections:
+                connection.cancel()
+            await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def _context(self) -> ssl.SSLContext:
+        """Return a context that hands every connection over to the newest one."""
+
+        def take_newest(connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+            connection.context = self._contexts.server()
+
+        context = self._contexts.new_server()
+        context.sni_callback = take_newest
+        return context
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        problem = self._problem(writer)
+        if problem:
+            self.refused[problem] += 1
+            logger.warning("connection to port %d refused: %s", self._port, problem)
+            writer.close()
+            return
+        connection = asyncio.current_task()
+        assert connection is not None
+        self._connections.add(connection)
+        try:
+            await self._relay(reader, writer)
+        finally:
+            self._connections.discard(connection)
+            writer.close()
+
+    def _problem(self, writer: asyncio.StreamWriter) -> str:
+        if len(self._connections) >= MAX_CONNECTIONS:
+            return "too_many_connections"
+        identity = identity_of(writer.get_extra_info("peercert"))
+        if identity is None or identity.deployment != self._deployment:
+            return "tls_identity_mismatch"
+        return ""
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                near, out = await asyncio.open_connection(LOOPBACK, self._port, limit=_PART_BYTES)
+        except (OSError, TimeoutError):
+            return  # the engine is away: the client sees its connection end
+        try:
+            await first_of(_pump(reader, out), _pump(near, writer))
+        finally:
+            out.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while part := await reader.read(_PART_BYTES):
+            writer.write(part)
+            await writer.drain()
+
+
+@asynccontextmanager
+async def proxies(config: NodeConfig) -> AsyncIterator[list[TlsProxy]]:
+    """Serve a node's ports to other hosts while the context lasts; without TLS there is nothing to.
+
+    Raises:
+        ConfigError: the certificate's files are not usable.
+        PreflightError: an address cannot be bound.
+    """
+    contexts = tls_contexts(config.security)
+    ports = [config.node.port]
+    if config.engine and config.node.role is Role.PREFILL:
+        ports.append(config.engine.bootstrap_port)
+    async with AsyncExitStack() as stack:
+        made = []
+        for port in ports if contexts else ():
+            assert contexts is not None
+            proxy = TlsProxy(
+                contexts, deployment=config.node.deployment, host=config.node.host, port=port
+            )
+            await stack.enter_async_context(proxy.serving())
+            made.append(proxy)
+        yield made
