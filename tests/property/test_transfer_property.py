@@ -3,6 +3,7 @@
 import random
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transfer_rig import Rig
@@ -16,6 +17,8 @@ TRANSFER = [
     "open_room",
     "submit",
     "submit",
+    "mark_ready",
+    "mark_ready",
     "flow",
     "flow",
     "flow",
@@ -27,7 +30,15 @@ TRANSFER = [
     "receiver_reads",
     "wait",
 ]
-FAULTS = ["kill_at_sender", "kill_at_receiver", "abort_at_sender", "abort_at_receiver"]
+FAULTS = [
+    "kill_at_sender",
+    "kill_at_receiver",
+    "abort_at_sender",
+    "abort_at_receiver",
+]
+DAMAGE = ["damage", "damage", "damage", "kill_at_sender"]
+DUPLICATES = ["duplicate_to_receiver", "duplicate_to_sender", "kill_at_sender"]
+RESTARTS = ["restart_sender", "restart_receiver", "kill_at_sender", "abort_at_receiver"]
 SLOW = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -50,6 +61,8 @@ def submit_rest(rig: Rig) -> None:
     for index in range(len(rig.rooms)):
         for _ in range(20):
             rig.submit(index)
+            rig.mark_ready(index)
+            rig.mark_ready(index)
 
 
 @SLOW
@@ -58,20 +71,33 @@ def test_without_faults_every_room_arrives(seed: int, script: list[tuple[str, in
     rig = Rig(seed)
     play(rig, script)
     for _ in range(200):
+        rig.now += 0.01
         rig.tick()
         rig._deliver_all()
         submit_rest(rig)
     assert all(r.sent == r.received == "" for r in rig.rooms.values())
+    assert not rig.errors
     rig.check_end()
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        [*TRANSFER, *TRANSFER, *FAULTS],
+        [*TRANSFER, *TRANSFER, *DAMAGE],
+        [*TRANSFER, *TRANSFER, *DUPLICATES],
+        [*TRANSFER * 5, *RESTARTS],
+        [*TRANSFER * 5, *FAULTS, *DAMAGE, *DUPLICATES, *RESTARTS],
+    ],
+    ids=["faults", "damage", "duplicates", "restarts", "everything"],
+)
 @SLOW
-@given(st.integers(0, 2**32), steps([*TRANSFER, *TRANSFER, *FAULTS]))
-def test_with_faults_bytes_are_right_or_the_room_failed(
-    seed: int, script: list[tuple[str, int]]
+@given(st.integers(0, 2**32), st.data())
+def test_bytes_are_right_or_the_room_failed(
+    names: list[str], seed: int, data: st.DataObject
 ) -> None:
-    rig = Rig(seed)
-    play(rig, script)
+    rig = Rig(seed, lanes=6)
+    play(rig, data.draw(steps(names)))
     submit_rest(rig)
     rig.drain()
     rig.check_end()
