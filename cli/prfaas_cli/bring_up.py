@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prfaas.errors import StateError
+from prfaas_cli.credentials import write_credentials
 from prfaas_cli.observation import Observed
 from prfaas_cli.options import DeployOptions
 from prfaas_cli.output import Output
 from prfaas_cli.place import MARKER, Place
-from prfaas_cli.process_plan import DeployPlan
+from prfaas_cli.process_plan import DeployPlan, etcd_name
 from prfaas_cli.spawn import Popen, tail
 
 _POLL_S = 0.25
@@ -67,6 +68,7 @@ class BringUp:
         if fresh or not self.place.topology_file.exists():
             # Not otherwise: `link set` keeps its changes there.
             plan.topology.save(self.place.topology_file)
+        write_credentials(self.place, options, plan.nodes, etcd=etcd_name(options))
         for node, text in plan.config_texts().items():
             self.place.config_file(node).write_text(text)
 

@@ -35,6 +35,9 @@ def deploy(
     link_rate: Annotated[str, typer.Option(help="Configured rate of the WAN link.")] = "100gbit",
     link_rtt: Annotated[str, typer.Option(help="Round trip of the WAN link.")] = "20ms",
     dtype: Annotated[str, typer.Option(help="Data type of the model.")] = "float32",
+    security: Annotated[
+        str, typer.Option(help="What crosses regions: off, secret or mtls (see docs/security.md).")
+    ] = "off",
     engine_arg: Annotated[
         list[str] | None, typer.Option(help="An argument for SGLang; repeat for more.")
     ] = None,
@@ -56,6 +59,7 @@ def deploy(
         link_rtt=link_rtt,
         dtype=dtype,
         engine_args=tuple(engine_arg or ()),
+        security=security,
     )
     place = Place.of(state_dir, name)
     check_options(name, options, timeout_s=timeout)
@@ -187,6 +191,7 @@ class _Deploy:
         self._output.note(f"region {second}: gateway, etcd, prefill of shorter prompts, decode")
         self._output.note(f"link: {options.link_rate}, {options.link_rtt} round trip (configured)")
         self._output.note(f"model: {options.model_path} ({options.dtype}, CPU)")
+        self._output.note(f"security between regions: {options.security}")
 
     def _give_result(self, outcome: str, times: dict[str, float]) -> None:
         from prfaas_cli.process_plan import api_url

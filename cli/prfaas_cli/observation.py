@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from prfaas.errors import PrfaasError, StateError
 from prfaas.records import NodeRecord, Role
 from prfaas_agent.process import is_alive
+from prfaas_cli.credentials import operator_context
 from prfaas_cli.options import DeployOptions, topology_of
 from prfaas_cli.place import Place
 from prfaas_cli.process_plan import ETCD_PORT, GATEWAY_HOST, ProcessSpec, node_name
@@ -72,11 +73,13 @@ class Observed:
 
     def etcd_answers(self) -> bool:
         """Return whether etcd serves."""
-        return request(*self._etcd(), "/health") is not None
+        tls = operator_context(self.place, self.options)
+        return request(*self._etcd(), "/health", tls=tls) is not None
 
     def nodes(self) -> dict[str, NodeRecord] | None:
         """Return the registered nodes, None when etcd does not answer."""
-        return registered_nodes(*self._etcd(), deployment=self.place.name)
+        tls = operator_context(self.place, self.options)
+        return registered_nodes(*self._etcd(), deployment=self.place.name, tls=tls)
 
     def link(self) -> dict[str, Any] | None:
         """Return what the link emulator tells, None when it does not answer."""

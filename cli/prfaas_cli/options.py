@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
+from prfaas.config import SecurityMode
 from prfaas.errors import ConfigError
 from prfaas_cli.failures import ProblemsError
 
@@ -27,6 +28,7 @@ class DeployOptions:
     link_rtt: str
     dtype: str
     engine_args: tuple[str, ...]
+    security: str = "off"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -106,6 +108,8 @@ def check_options(name: str, options: DeployOptions, *, timeout_s: float) -> Non
         found.append(f"--timeout {timeout_s:g}: must be above 0 seconds and finite")
     if options.dtype not in DTYPES:
         found.append(f"--dtype {options.dtype}: allowed: {', '.join(DTYPES)}")
+    if options.security not in list(SecurityMode):
+        found.append(f"--security {options.security}: allowed: {', '.join(SecurityMode)}")
     if found:
         raise ProblemsError(found, exit_code=_BAD_OPTION)
 

@@ -76,6 +76,16 @@ class Place:
         return self.directory / "fork.sock"
 
     @property
+    def certificates(self) -> Path:
+        """The CA and the certificates of all nodes, where TLS is on."""
+        return self.directory / "certs"
+
+    @property
+    def secret_file(self) -> Path:
+        """The secret that all nodes share, where there is one."""
+        return self.directory / "secret"
+
+    @property
     def logs(self) -> Path:
         """Output of every process, `<name>.log`."""
         return self.directory / "logs"

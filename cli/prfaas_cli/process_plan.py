@@ -10,9 +10,11 @@ from prfaas.config import (
     GatewaySection,
     NodeConfig,
     NodeSection,
+    SecurityMode,
     render_node_config,
 )
 from prfaas.records import Role
+from prfaas_cli.credentials import security_section
 from prfaas_cli.options import DeployOptions, topology_of
 from prfaas_cli.place import Place
 
@@ -81,7 +83,8 @@ def plan_deployment(
         _gateway_node(place, options, topology, region=second),
     )
     nodes = tuple(_with_start_timeout(config, start_timeout_s) for config in configs)
-    return DeployPlan(topology, nodes, _processes(place, topology, nodes, etcd))
+    etcd_process = _etcd_process(place, options, topology, etcd)
+    return DeployPlan(topology, nodes, _processes(place, topology, nodes, etcd_process))
 
 
 def node_name(region: str, role: Role) -> str:
@@ -116,7 +119,8 @@ def _engine_node(
         extra_args=(*dtype, *options.engine_args),
     )
     node = _node(place, topology, role, region=region, port=ENGINE_PORTS[slot])
-    return NodeConfig(node=node, etcd=_etcd(topology), engine=engine)
+    security = security_section(place, options, node.name)
+    return NodeConfig(node=node, etcd=_etcd(topology), engine=engine, security=security)
 
 
 def _gateway_node(
@@ -128,7 +132,8 @@ def _gateway_node(
         listen_fd=LISTEN_FD,
     )
     node = _node(place, topology, Role.GATEWAY, region=region, port=options.port)
-    return NodeConfig(node=node, etcd=_etcd(topology), gateway=gateway)
+    security = security_section(place, options, node.name)
+    return NodeConfig(node=node, etcd=_etcd(topology), gateway=gateway, security=security)
 
 
 def _node(place: Place, topology: "Topology", role: Role, *, region: str, port: int) -> NodeSection:
@@ -155,13 +160,13 @@ def _with_start_timeout(config: NodeConfig, start_timeout_s: float) -> NodeConfi
 
 
 def _processes(
-    place: Place, topology: "Topology", nodes: tuple[NodeConfig, ...], etcd: str
+    place: Place, topology: "Topology", nodes: tuple[NodeConfig, ...], etcd: ProcessSpec
 ) -> tuple[ProcessSpec, ...]:
     fork_server = [sys.executable, "-m", "prfaas_cpu.forkserver", "--socket"]
     link = [sys.executable, "-m", "prfaas_netem.link", "--topology", str(place.topology_file)]
     return (
         ProcessSpec("forkserver", (*fork_server, str(place.fork_socket)), stop_wave=1),
-        _etcd_process(place, topology, etcd),
+        etcd,
         ProcessSpec("link", (*link, "--control", str(place.link_socket)), stop_wave=1),
         *(_node_process(place, topology, config) for config in nodes),
     )
@@ -178,11 +183,20 @@ def _node_process(place: Place, topology: "Topology", config: NodeConfig) -> Pro
     )
 
 
-def _etcd_process(place: Place, topology: "Topology", etcd: str) -> ProcessSpec:
+def etcd_name(options: DeployOptions) -> str:
+    """Return the name of the etcd process."""
+    return f"{options.regions[1]}-etcd-0"
+
+
+def _etcd_process(
+    place: Place, options: DeployOptions, topology: "Topology", etcd: str
+) -> ProcessSpec:
     region = topology.regions[1]
-    client_url = f"http://{topology.address(region)}:{ETCD_PORT}"
+    name = etcd_name(options)
+    security = security_section(place, options, name)
+    is_tls = security.mode is SecurityMode.MTLS
+    client_url = f"http{'s' if is_tls else ''}://{topology.address(region)}:{ETCD_PORT}"
     peer_url = f"http://127.0.0.1:{ETCD_PORT + 1}"
-    name = f"{region}-etcd-0"
     argv = [etcd, "--name", name, "--data-dir", str(place.directory / "etcd")]
     argv += ["--listen-client-urls", client_url, "--advertise-client-urls", client_url]
     argv += ["--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url]
@@ -190,6 +204,9 @@ def _etcd_process(place: Place, topology: "Topology", etcd: str) -> ProcessSpec:
     argv += ["--auto-compaction-mode", "periodic", "--auto-compaction-retention", "5m"]
     argv += ["--quota-backend-bytes", str(_ETCD_QUOTA_BYTES), "--logger", "zap"]
     argv += ["--log-level", "warn"]
+    if is_tls:
+        argv += ["--cert-file", security.cert, "--key-file", security.key]
+        argv += ["--trusted-ca-file", security.ca, "--client-cert-auth"]
     return ProcessSpec(
         name=name, argv=tuple(argv), namespace=topology.namespace(region), stop_wave=1
     )

@@ -4,6 +4,7 @@ import base64
 import http.client
 import json
 import socket
+import ssl
 from typing import Any
 
 from prfaas.errors import StateError
@@ -22,11 +23,16 @@ class _SocketConnection(http.client.HTTPConnection):
 
 
 def request(
-    namespace: str, address: tuple[str, int], path: str, *, body: dict[str, Any] | None = None
+    namespace: str,
+    address: tuple[str, int],
+    path: str,
+    *,
+    body: dict[str, Any] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> dict[str, Any] | None:
     """Return the JSON object that a service answers with status 200; None for anything else.
 
-    GET without `body`, POST with it.
+    GET without `body`, POST with it; inside TLS with `tls`.
     """
     from prfaas_netem import inside
 
@@ -36,14 +42,19 @@ def request(
         with connected:
             connected.settimeout(_TIMEOUT_S)
             connected.connect(address)
-            return _exchange(_SocketConnection(connected, address[0]), path, body)
+            with tls.wrap_socket(connected, server_hostname=address[0]) if tls else connected as s:
+                return _exchange(_SocketConnection(s, address[0]), path, body)
     except (OSError, http.client.HTTPException, ValueError, StateError):
         # A missing namespace is one more way of not answering.
         return None
 
 
 def registered_nodes(
-    namespace: str, address: tuple[str, int], *, deployment: str
+    namespace: str,
+    address: tuple[str, int],
+    *,
+    deployment: str,
+    tls: ssl.SSLContext | None = None,
 ) -> dict[str, NodeRecord] | None:
     """Return the nodes that are registered in etcd by name; None when etcd does not answer.
 
@@ -52,7 +63,7 @@ def registered_nodes(
     prefix = nodes_prefix(deployment).encode()
     end = prefix[:-1] + bytes([prefix[-1] + 1])
     body = {"key": base64.b64encode(prefix).decode(), "range_end": base64.b64encode(end).decode()}
-    answer = request(namespace, address, "/v3/kv/range", body=body)
+    answer = request(namespace, address, "/v3/kv/range", body=body, tls=tls)
     if answer is None:
         return None
     values = [base64.b64decode(item["value"]) for item in answer.get("kvs", [])]

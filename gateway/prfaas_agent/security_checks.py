@@ -5,12 +5,15 @@ from pathlib import Path
 from prfaas.config import NodeConfig, SecurityMode
 from prfaas.errors import ConfigError
 from prfaas_agent.sglang_args import identity_of
-from prfaas_transport.security import read_secret, tls_contexts
 
 
 def security_problems(config: NodeConfig) -> list[str]:
     """Return every problem as one line; none where security is off."""
     security = config.security
+    if security.mode is SecurityMode.OFF:
+        return []
+    from prfaas_transport.security import read_secret, tls_contexts
+
     try:
         tls_contexts(security)
         read_secret(security)

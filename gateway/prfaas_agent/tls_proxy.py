@@ -11,14 +11,17 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
-from prfaas.config import NodeConfig
+from prfaas.config import NodeConfig, SecurityMode
 from prfaas.errors import PreflightError
 from prfaas.records import Role
 from prfaas_agent.first_of import first_of
 from prfaas_agent.sglang_args import LOOPBACK
-from prfaas_transport.security import tls_contexts
-from prfaas_transport.tls_context import TlsContexts, identity_of
+
+# The transport takes a while to import: not where it is not needed.
+if TYPE_CHECKING:
+    from prfaas_transport.tls_context import TlsContexts
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +34,7 @@ _PART_BYTES = 1 << 18
 class TlsProxy:
     """One port: `host:port` inside TLS, to `127.0.0.1:port`."""
 
-    def __init__(self, contexts: TlsContexts, *, deployment: str, host: str, port: int) -> None:
+    def __init__(self, contexts: "TlsContexts", *, deployment: str, host: str, port: int) -> None:
         self.refused: Counter[str] = Counter()
         self._connections: set[asyncio.Task[None]] = set()
         self._contexts = contexts
@@ -96,6 +99,8 @@ class TlsProxy:
     def _problem(self, writer: asyncio.StreamWriter) -> str:
         if len(self._connections) >= MAX_CONNECTIONS:
             return "too_many_connections"
+        from prfaas_transport.tls_context import identity_of
+
         identity = identity_of(writer.get_extra_info("peercert"))
         if identity is None or identity.deployment != self._deployment:
             return "tls_identity_mismatch"
@@ -128,14 +133,19 @@ async def proxies(config: NodeConfig) -> AsyncIterator[list[TlsProxy]]:
         ConfigError: the certificate's files are not usable.
         PreflightError: an address cannot be bound.
     """
-    contexts = tls_contexts(config.security)
+    if config.security.mode is not SecurityMode.MTLS:
+        yield []
+        return
+    from prfaas_transport.security import tls_files
+    from prfaas_transport.tls_context import TlsContexts
+
+    contexts = TlsContexts(tls_files(config.security))
     ports = [config.node.port]
     if config.engine and config.node.role is Role.PREFILL:
         ports.append(config.engine.bootstrap_port)
     async with AsyncExitStack() as stack:
         made = []
-        for port in ports if contexts else ():
-            assert contexts is not None
+        for port in ports:
             proxy = TlsProxy(
                 contexts, deployment=config.node.deployment, host=config.node.host, port=port
             )

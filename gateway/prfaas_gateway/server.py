@@ -4,15 +4,16 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import aiohttp
 from aiohttp import web
 
-from prfaas.config import GatewaySection, NodeConfig
+from prfaas.config import GatewaySection, NodeConfig, SecurityMode
 from prfaas.errors import ConfigError, PreflightError
 from prfaas.records import NodeRecord, Role
 from prfaas_coord import EtcdClient, Membership, MembershipView
@@ -24,7 +25,6 @@ from prfaas_gateway.leg import LegRunner
 from prfaas_gateway.leg_tasks import LegTasks
 from prfaas_gateway.metrics import Metrics
 from prfaas_gateway.tokenizer import TokenizerShelf
-from prfaas_transport.security import tls_contexts
 
 logger = logging.getLogger(__name__)
 
@@ -124,10 +124,8 @@ async def _gateway(
         default_threshold_tokens=section.threshold_tokens,
     )
     metrics = Metrics()
-    contexts = tls_contexts(config.security)
-    tls = contexts.http_client if contexts else None
     async with _engine_session(section) as session, LegTasks() as tasks:
-        dispatcher = Dispatcher(fleet, LegRunner(session, fleet, tls), metrics, tasks)
+        dispatcher = Dispatcher(fleet, LegRunner(session, fleet, _tls(config)), metrics, tasks)
         yield Gateway(
             section=section,
             deployment=config.node.deployment,
@@ -137,6 +135,16 @@ async def _gateway(
             metrics=metrics,
             tokenizers=tokenizers,
         )
+
+
+def _tls(config: NodeConfig) -> Callable[[], ssl.SSLContext] | None:
+    """Return what gives the newest context for engines; None without TLS."""
+    if config.security.mode is not SecurityMode.MTLS:
+        return None
+    from prfaas_transport.security import tls_files
+    from prfaas_transport.tls_context import TlsContexts
+
+    return TlsContexts(tls_files(config.security)).http_client
 
 
 def _engine_session(section: GatewaySection) -> aiohttp.ClientSession:
