@@ -56,7 +56,6 @@ class DecodeServer:
     def expect(self) -> None:
         """Count a request that routing sent here; its KV cache will come."""
         self.in_flight += 1
-        self.pool.touch(self)
 
     def forget(self) -> None:
         """Take back an `expect` of a request that will not come."""

@@ -1,7 +1,7 @@
 """Servers of one role in one region, kept in order of load: a routing pool that needs no scan."""
 
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Protocol
 
 from prfaas.records import NodeRecord
@@ -59,7 +59,7 @@ class IndexedNodes:
             server.ticket = 0
 
     def touch(self, server: Server) -> None:
-        """Note that the load of the server changed."""
+        """Note that the load of the server fell; that it rose is found out when it comes up."""
         self._ticket = ticket = self._ticket + 1
         server.ticket = ticket
         name = server.record.name
@@ -78,12 +78,10 @@ class IndexedNodes:
         del now_s  # a server that is down is no member: there is no quarantine here
         if avoid:
             return self._list(request, avoid)
-        heap = self._heap
-        while heap and heap[0][3] != heap[0][4].ticket:
-            heappop(heap)
-        if not heap:
+        server = self._least_loaded()
+        if server is None:
             return ()
-        backlog_tokens, in_flight, _, _, server = heap[0]
+        backlog_tokens, in_flight = server.backlog_tokens, server.in_flight
         tokens, holders = self.directory.longest(request.chain, request.prompt_tokens)
         if not tokens:
             return (NodeState(server.record, in_flight, 0, 0.0, backlog_tokens),)
@@ -96,6 +94,20 @@ class IndexedNodes:
             if holder is not None:
                 states.append(_state(holder, tokens))
         return states
+
+    def _least_loaded(self) -> Server | None:
+        """Return the first of the heap; its entries never say more than a server has."""
+        heap = self._heap
+        while heap:
+            backlog_tokens, in_flight, name, ticket, server = heap[0]
+            if ticket != server.ticket:
+                heappop(heap)
+            elif backlog_tokens == server.backlog_tokens and in_flight == server.in_flight:
+                return server
+            else:
+                now = (server.backlog_tokens, server.in_flight, name, ticket, server)
+                heapreplace(heap, now)
+        return None
 
     def prefix_tokens(self, request: SimRequest) -> int:
         """Return the longest prefix of the prompt that any server of the pool holds."""

@@ -138,7 +138,8 @@ class PrefillServer:
         """Change the load that routing sees; for the servers of one queue."""
         self.backlog_tokens += tokens
         self.in_flight += requests
-        self.pool.touch(self)
+        if requests < 0:
+            self.pool.touch(self)
         if self.draining is not None:
             self._check_empty()
 
