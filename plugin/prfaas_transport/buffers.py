@@ -1,20 +1,27 @@
 """Runs of bytes on their way out of or into memory."""
 
+import xxhash
+
 from prfaas.transfer.send_room import ChunkOut
+from prfaas.wire import set_digest
 
 MAX_IOV = 1000
 """Buffers per call; Linux takes 1024 (IOV_MAX)."""
 
 
 class Segment:
-    """Views that are sent or filled one after another; `chunk` is the chunk they belong to."""
+    """Views that are sent or filled one after another; `chunk` is the chunk they belong to.
 
-    __slots__ = ("_at", "_views", "chunk", "is_started", "left_bytes")
+    `unsealed` is the chunk's encoded frame, the first view, while it lacks its digest.
+    """
+
+    __slots__ = ("_at", "_views", "chunk", "is_started", "left_bytes", "unsealed")
 
     def __init__(self, views: list[memoryview], chunk: ChunkOut | None = None) -> None:
         self._views = views
         self._at = 0
         self.chunk = chunk
+        self.unsealed: bytearray | None = None
         self.is_started = False
         self.left_bytes = sum(len(view) for view in views)
 
@@ -24,6 +31,16 @@ class Segment:
         if self._at + max_views >= len(self._views):
             return views, self.left_bytes
         return views, sum(map(len, views))
+
+    def seal(self) -> None:
+        """Put the digest of the payload into the frame; nothing may have been sent yet."""
+        if self.unsealed is None:
+            return
+        digest = xxhash.xxh3_64()
+        for view in self._views[1:]:
+            digest.update(view)
+        set_digest(self.unsealed, digest.intdigest())
+        self.unsealed = None
 
     def advance(self, num_bytes: int) -> None:
         """Count `num_bytes` bytes as sent or filled."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from prfaas.errors import ConfigError
 from prfaas.transfer.capability import Secret
+from prfaas.wire import Feature
 from prfaas.wire.limits import MAX_LANES, MAX_PAYLOAD_BYTES
 from prfaas_transport.channel import ChannelFactory, PlainChannels
 
@@ -16,9 +17,11 @@ class TransportConfig:
     """Settings of a transport node. Raises: ConfigError.
 
     lanes: connections per peer (receiver).
-    io_threads: threads that share the lanes; 0 takes one per core, at most four.
+    io_threads: threads that share the lanes; 0 takes one for every two cores, at most four.
     congestion_control: of the lanes' sockets, as the kernel names it; empty leaves the system's.
     source_hosts: local addresses to dial from (receiver); the lanes of a peer take turns.
+    warm_bytes: sent on every new lane to open its congestion window before the first room needs it
+        (sender); 0 does without.
     chunk_bytes: most payload bytes of a chunk; an item larger than this makes a chunk of its own.
     max_queued_chunks: chunks of all rooms that may wait for their acknowledgement (sender).
     liveness_s: a lane that sent nothing for so long sends PING; three times as long without a byte
@@ -27,6 +30,7 @@ class TransportConfig:
     room_timeout_s: deadline of a room, from when it is opened.
     blank_groups: fault injection; the payload of groups whose name starts with one of these goes
         out as zero bytes.
+    checksums: every chunk carries a digest; None: where the lanes are not encrypted.
     channel_factory: wraps every lane's socket, dialled or accepted.
     secret: proves peers and rooms to each other; without one, everyone is trusted.
     """
@@ -35,18 +39,21 @@ class TransportConfig:
     io_threads: int = 0
     congestion_control: str = ""
     source_hosts: tuple[str, ...] = ()
+    warm_bytes: int = 1 << 20
     chunk_bytes: int = 1 << 20
     max_queued_chunks: int = 1 << 16
     liveness_s: float = 2.0
     connect_timeout_s: float = 5.0
     room_timeout_s: float = 300.0
     blank_groups: frozenset[str] = frozenset()
+    checksums: bool | None = None
     channel_factory: ChannelFactory = field(default_factory=PlainChannels)
     secret: Secret | None = None
 
     def __post_init__(self) -> None:
         _check("lanes", self.lanes, 1, MAX_LANES)
         _check("io_threads", self.io_threads, 0, MAX_IO_THREADS)
+        _check("warm_bytes", self.warm_bytes, 0, 1 << 30)
         _check("chunk_bytes", self.chunk_bytes, 1, MAX_PAYLOAD_BYTES)
         _check("max_queued_chunks", self.max_queued_chunks, 1, 1 << 24)
         _check("liveness_s", self.liveness_s, 0.01, 3600)
@@ -54,9 +61,16 @@ class TransportConfig:
         _check("room_timeout_s", self.room_timeout_s, 0.01, 86400)
 
     @property
+    def features(self) -> Feature:
+        """What HELLO offers and WELCOME accepts."""
+        is_plain = isinstance(self.channel_factory, PlainChannels)
+        has_checksums = is_plain if self.checksums is None else self.checksums
+        return Feature.DIGESTS if has_checksums else Feature(0)
+
+    @property
     def num_io_threads(self) -> int:
         """Threads of a node."""
-        return self.io_threads or min(4, len(os.sched_getaffinity(0)))
+        return self.io_threads or max(1, min(4, len(os.sched_getaffinity(0)) // 2))
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:

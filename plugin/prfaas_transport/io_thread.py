@@ -243,7 +243,11 @@ class IoThread:
                 if frame is None:
                     break
                 if isinstance(frame, ChunkOut):
-                    lane.put_chunk(frame, self._owner.payload(frame))
+                    lane.put_chunk(
+                        frame,
+                        self._owner.payload(frame),
+                        with_digest=self._owner.wants_digest(lane.number),
+                    )
                 else:
                     lane.put(frame)
         except Exception as error:
@@ -259,6 +263,7 @@ class IoThread:
             views, self._sending = lane.offer()
             self.in_call.acquire()
         try:
+            lane.seal()
             lane.taken_bytes = lane.channel.send(views)
         except BlockingIOError:
             lane.taken_bytes = 0
@@ -306,6 +311,7 @@ class IoThread:
         num_bytes = 0
         try:
             num_bytes = lane.channel.receive_into(views)
+            lane.hash(views, min(num_bytes, payload_bytes))
         except BlockingIOError:
             self._reading = None
             return False

@@ -62,9 +62,11 @@ class Lane:
         self.rtt_s: float | None = None
         self.sample: LaneSample | None = None
         self.fault: Exception | None = None
+        self.hasher: Any = None
         self.taken_bytes: int | None = None
         self._offered_bytes = 0
         self._outgoing: deque[Segment] = deque()
+        self._unsealed: list[Segment] = []
         self._num_pongs = 0
         self._ping_s: tuple[int, float] = (0, 0.0)
 
@@ -73,9 +75,12 @@ class Lane:
         self._append(Segment([memoryview(encode(frame))]))
         self.is_closing = self.is_closing or isinstance(frame, Refuse)
 
-    def put_chunk(self, chunk: ChunkOut, payload: list[memoryview]) -> None:
+    def put_chunk(self, chunk: ChunkOut, payload: list[memoryview], *, with_digest: bool) -> None:
         """Queue a chunk with the views of its payload."""
-        self._append(Segment([memoryview(encode(chunk.frame)), *payload], chunk))
+        frame = bytearray(encode(chunk.frame))
+        segment = Segment([memoryview(frame), *payload], chunk)
+        segment.unsealed = frame if with_digest else None
+        self._append(segment)
 
     @property
     def wants_send(self) -> bool:
@@ -92,16 +97,34 @@ class Lane:
         views: list[memoryview] = []
         chunks: list[ChunkOut] = []
         self._offered_bytes = 0
+        self._unsealed = []
         for segment in self._outgoing:
             head, num_bytes = segment.head(MAX_IOV - len(views))
             views += head
             self._offered_bytes += num_bytes
             if segment.chunk is not None:
                 chunks.append(segment.chunk)
+            if segment.unsealed is not None:
+                self._unsealed.append(segment)
             if len(views) >= MAX_IOV:
                 break
         self.taken_bytes = None
         return views, chunks
+
+    def seal(self) -> None:
+        """Put the digests into the chunks of the offer. Not under the lock: it reads them all."""
+        for segment in self._unsealed:
+            segment.seal()
+
+    def hash(self, views: list[memoryview], num_bytes: int) -> None:
+        """Follow the payload being received, if its digest is wanted. Not under the lock."""
+        if self.hasher is None:
+            return
+        for view in views:
+            if num_bytes <= 0:
+                return
+            self.hasher.update(view[:num_bytes])
+            num_bytes -= len(view)
 
     def account(self, now: float) -> int:
         """Count what the socket took of the offer, once; return it."""

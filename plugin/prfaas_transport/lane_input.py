@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import xxhash
+
 from prfaas.wire import Ack, Chunk, Frame, Hello, Ping, Pong, Welcome
 from prfaas_transport.buffers import MAX_IOV, Segment
 from prfaas_transport.lane import Lane
@@ -69,6 +71,7 @@ class LaneInput:
             data = lane.decoder.take_payload()
             if lane.target is not None and self._owner.is_target_live(lane.number):
                 lane.target.fill(data)
+            lane.hash([memoryview(data)], len(data))
             if not lane.decoder.payload_left:
                 self._payload_done(lane)
                 return True
@@ -93,6 +96,8 @@ class LaneInput:
             if isinstance(frame, Chunk):
                 views = self._owner.target(lane.number)
                 lane.target = None if views is None else Segment(views)
+                has_digest = views is not None and self._owner.wants_digest(lane.number)
+                lane.hasher = xxhash.xxh3_64() if has_digest else None
             else:
                 self.wants_send = True
                 self.has_ended |= not isinstance(frame, Ack)
@@ -101,4 +106,6 @@ class LaneInput:
     def _payload_done(self, lane: Lane) -> None:
         lane.target = None
         self.num_unanswered += 1
-        self._owner.payload_done(lane.number)
+        digest = None if lane.hasher is None else lane.hasher.intdigest()
+        lane.hasher = None
+        self._owner.payload_done(lane.number, digest)

@@ -31,7 +31,10 @@ class LaneOwner(Protocol):
     def is_target_live(self, lane: int) -> bool:
         """Say whether that may still be written."""
 
-    def payload_done(self, lane: int) -> None:
+    def wants_digest(self, lane: int) -> bool:
+        """Say whether the chunks to send, or the chunk just received, are to be hashed."""
+
+    def payload_done(self, lane: int, digest: int | None) -> None:
         """The payload was read to its end. Raises: ProtocolError."""
 
     def sampled(self, sample: LaneSample) -> None:

@@ -51,6 +51,7 @@ class ReceiveNode:
             node_id=node_id,
             session=session,
             limits=limits,
+            features=config.features,
             guard=receiver_guard(config.secret, layout),
         )
         self._owner = _Owner(self._machine, memory, source_host, config, on_event)
@@ -149,6 +150,7 @@ class _Owner:
         self.take_dead_lanes = machine.take_dead_lanes
         self.is_target_live = machine.is_target_live
         self.payload_done = machine.payload_done
+        self.wants_digest = machine.wants_digest
         self.deliver = on_event
 
     def accepted(self, lane: int) -> None:

@@ -10,12 +10,13 @@ from prfaas.transfer.events import SendEvent
 from prfaas.transfer.layout import Items, Layout
 from prfaas.transfer.send_room import ChunkOut
 from prfaas.transfer.sender import Sender, SendLimits
-from prfaas.wire import Frame
+from prfaas.wire import Frame, Welcome
 from prfaas_transport import sockets
 from prfaas_transport.config import TransportConfig
 from prfaas_transport.loop import LaneLoop
 from prfaas_transport.memory import TransferMemory
 from prfaas_transport.security import sender_guard
+from prfaas_transport.warm_up import WarmUp
 
 log = logging.getLogger("prfaas.transport")
 
@@ -49,10 +50,23 @@ class SendNode:
         )
         session = secrets.randbits(64)
         guard = sender_guard(config.secret, layout, node_id=node_id, session=session)
-        self._machine = Sender(layout, node_id=node_id, session=session, limits=limits, guard=guard)
+        self._machine = Sender(
+            layout,
+            node_id=node_id,
+            session=session,
+            limits=limits,
+            features=config.features,
+            guard=guard,
+        )
         listener = sockets.listen(host, port)
         self._address: tuple[str, int] = listener.getsockname()[:2]
-        owner = _Owner(self._machine, memory, _blank_groups(layout, config), on_event)
+        owner = _Owner(
+            self._machine,
+            memory,
+            _blank_groups(layout, config),
+            WarmUp(layout, config.warm_bytes),
+            on_event,
+        )
         name = f"prfaas-send-{node_id}"
         self._loop = LaneLoop(owner, config, name=name, listener=listener)
         owner.loop = self._loop
@@ -133,10 +147,12 @@ class _Owner:
         machine: Sender,
         memory: TransferMemory,
         blank_groups: frozenset[int],
+        warm_up: WarmUp,
         on_event: Callable[[SendEvent], None],
     ) -> None:
         self._memory = memory
         self._blank_groups = blank_groups
+        self._warm_up = warm_up
         self._machine = machine
         self.accepted = machine.lane_opened
         self.receive = machine.receive
@@ -144,17 +160,24 @@ class _Owner:
         self.on_timer = machine.on_timer
         self.next_timer = machine.next_timer
         self.take_events = machine.take_events
+        self.wants_digest = machine.wants_digest
         self.take_dead_lanes = machine.take_dead_lanes
         self.deliver = on_event
 
     def closed(self, lane: int, reason: str, now: float) -> None:  # noqa: ARG002 - LaneOwner
+        self._warm_up.stop(lane)
         self._machine.lane_closed(lane, reason)
 
     def next_frame(self, lane: int) -> Frame | ChunkOut | None:
-        return self._machine.next_frame(lane)
+        frame = self._machine.next_frame(lane)
+        if isinstance(frame, Welcome):
+            self._warm_up.start(lane, monotonic())
+        return self._warm_up.next_piece(lane, monotonic()) if frame is None else frame
 
     def payload(self, chunk: ChunkOut) -> list[memoryview]:
         frame = chunk.frame
+        if chunk.leg is self._warm_up.leg:
+            return self._warm_up.payload
         if frame.group in self._blank_groups:
             return [memoryview(bytes(frame.payload_bytes))]
         return self._memory.source(frame.group, frame.entry, chunk.items)
@@ -165,7 +188,7 @@ class _Owner:
     def is_target_live(self, lane: int) -> bool:
         raise AssertionError(f"a sender receives no chunks (lane {lane})")
 
-    def payload_done(self, lane: int) -> None:
+    def payload_done(self, lane: int, digest: int | None) -> None:  # noqa: ARG002 - LaneOwner
         raise AssertionError(f"a sender receives no chunks (lane {lane})")
 
 

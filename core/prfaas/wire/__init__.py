@@ -1,6 +1,6 @@
 """Frames between a receiver (decode) and a sender (prefill): see docs/wire-format.md."""
 
-from prfaas.wire.codec import decode_body, encode
+from prfaas.wire.codec import decode_body, encode, set_digest
 from prfaas.wire.decoder import Decoder
 from prfaas.wire.frames import (
     Abort,
@@ -45,4 +45,5 @@ __all__ = [
     "Welcome",
     "decode_body",
     "encode",
+    "set_digest",
 ]

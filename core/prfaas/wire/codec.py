@@ -32,6 +32,7 @@ HEADER = struct.Struct("!2sBBI")
 _ROOM = struct.Struct("!QI")
 _OPEN = struct.Struct("!QIIIB")
 _CHUNK = struct.Struct("!QIIHHIIIIQB")
+_CHUNK_DIGEST_AT = 44  # in the frame, header included
 _HELLO = struct.Struct("!QHH32sI")
 _WELCOME = struct.Struct("!QI")
 _U64 = struct.Struct("!Q")
@@ -54,6 +55,11 @@ def encode(frame: Frame) -> bytes:
     if len(body) > body_limit(kind):
         raise ValueError(f"{type(frame).__name__} body of {len(body)} bytes is over the limit")
     return HEADER.pack(limits.MAGIC, version, kind, len(body)) + body
+
+
+def set_digest(chunk: bytearray, digest: int) -> None:
+    """Put a digest into an encoded CHUNK, whose payload was not known to be final before."""
+    _U64.pack_into(chunk, _CHUNK_DIGEST_AT, digest)
 
 
 def body_limit(kind: int) -> int:
