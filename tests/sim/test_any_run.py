@@ -1,12 +1,18 @@
 """Whatever happens, every request ends once, in order, and nothing it reserved is left behind."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sim_rig import NEVER, RestlessPolicy, check_run, linear, profile
 
+from prfaas.sim.policies.pools import (
+    CacheCentricPolicy,
+    ColocatedPolicy,
+    LeastLoadedPolicy,
+)
 from prfaas.sim.policies.routed import ThresholdPolicy
 from prfaas.sim.scenario import CacheSpec, Deployment, Fault, FaultKind, Workload
 from prfaas.sim.world import World
@@ -128,3 +134,26 @@ def test_without_faults_everything_is_answered_at_the_first_attempt(seed: int) -
     check_run(world, columns)
     assert columns.answered.all()
     assert np.all(columns.attempts == 1)
+
+
+@given(SEEDS)
+@settings(max_examples=100, deadline=None)
+def test_colocated_nodes_leave_nothing_behind_either(seed: int) -> None:
+    rng = random.Random(seed)
+    place = random_deployment(rng)
+    place = replace(place, pd=replace(place.pd, decode=0), remotes=(), chunk_tokens=256)
+    faults = random_faults(rng, place)
+    world = World(place, random_workload(rng, 40), ColocatedPolicy(), faults=faults)
+    check_run(world, world.run())
+
+
+@given(SEEDS, st.sampled_from([LeastLoadedPolicy, CacheCentricPolicy]))
+@settings(max_examples=100, deadline=None)
+def test_policies_of_other_systems_leave_nothing_behind_either(
+    seed: int, policy: type[LeastLoadedPolicy]
+) -> None:
+    rng = random.Random(seed)
+    place = random_deployment(rng)
+    faults = random_faults(rng, place)
+    world = World(place, random_workload(rng, 40), policy(), faults=faults)
+    check_run(world, world.run())

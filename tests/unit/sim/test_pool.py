@@ -61,9 +61,11 @@ class Rig:
             for server in pool.servers():
                 assert isinstance(server, FakeServer)
                 if rng.random() < 0.5:
+                    before = (server.backlog_tokens, server.in_flight)
                     server.in_flight = rng.randint(0, 3)
                     server.backlog_tokens = 0 if pool is self.decodes else rng.randint(0, 6) * 100
-                    pool.touch(server)
+                    if (server.backlog_tokens, server.in_flight) < before:
+                        pool.touch(server)  # a load that only rose is found out without
                 if rng.random() < 0.1 and len(pool) > 1:
                     pool.leave(server)
                     server.cache.hide()
