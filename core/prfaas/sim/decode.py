@@ -17,8 +17,8 @@ class DecodeServer:
     It begins as one that is down: `recover` makes it part of its pool.
     `steps_s[b]` is the seconds of a step with b requests. All requests of a batch have done the
     same number of steps since they came, so a request ends when the count of steps reaches its own
-    mark: O(log batch) per request, whatever the number of tokens. One that comes joins at once, where
-    an engine would end its step first: half a step too early in the mean.
+    mark: O(log batch) per request, whatever the number of tokens. One that comes joins at once,
+    where an engine would end its step first: half a step too early in the mean.
     `on_first(request, first_token_s)` and `on_done(request)` are the owner's.
     """
 

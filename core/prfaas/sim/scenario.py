@@ -16,8 +16,8 @@ from prfaas.workload.chain import Chain
 class CacheSpec:
     """Prefix caches. `tokens_per_node` is each node's room (0: no cache).
 
-    With `shared` the nodes of a region have one cache together, as large as all their rooms, of which
-    a prefill node that dies takes its part. See `PrefixCache` for the other two.
+    With `shared` the nodes of a region have one cache together, as large as all their rooms, of
+    which a prefill node that dies takes its part. See `PrefixCache` for the other two.
     """
 
     tokens_per_node: float = 0
