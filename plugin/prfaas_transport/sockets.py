@@ -1,5 +1,6 @@
 """TCP sockets as the lanes need them."""
 
+import contextlib
 import errno
 import socket
 from pathlib import Path
@@ -7,6 +8,10 @@ from pathlib import Path
 from prfaas.errors import ConfigError
 from prfaas.transfer.liveness import SILENT_PERIODS
 from prfaas_transport.config import TransportConfig
+
+TCP_RTO_MAX_MS = 44
+LONGEST_RTO_MS = 1000
+"""Time between attempts while a link is cut, so that bytes flow soon after its return."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -82,6 +87,8 @@ def tune(sock: socket.socket, config: TransportConfig) -> None:
     silent_s = SILENT_PERIODS * config.liveness_s
     whole_s = max(1, round(config.liveness_s))
     _set_congestion_control(sock, config)
+    with contextlib.suppress(OSError):  # before Linux 6.15 there is no such limit
+        sock.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS, LONGEST_RTO_MS)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, int(1000 * silent_s)))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
