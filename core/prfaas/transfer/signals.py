@@ -85,12 +85,14 @@ class PeerSignals:
 class SignalLimits:
     """When what counts. Pairs are (building, congested); a delay is beyond the smallest RTT seen.
 
-    loss: share of bytes sent again. delay_rtts and delay_s: both must be exceeded.
+    loss: share of bytes sent again, of `loss_bytes` per period or more; below that one lost packet
+    is noise. delay_rtts and delay_s: both must be exceeded.
     smooth_s: time constant of rates and shares. available_s, min_rtt_s: how long a maximum of the
     rate and a minimum of the RTT are remembered.
     """
 
     loss: tuple[float, float] = (0.005, 0.05)
+    loss_bytes: int = 256 << 10
     delay_rtts: tuple[float, float] = (0.25, 1.0)
     delay_s: tuple[float, float] = (0.005, 0.02)
     busy_share: float = 0.05
@@ -163,7 +165,7 @@ class PathEstimator:
             busy_share=period.share(period.busy_s),
             rwnd_limited_share=period.share(period.rwnd_s),
             sndbuf_limited_share=period.share(period.sndbuf_s),
-            congestion=self._congestion(period, loss, -self._floor.value),
+            congestion=self._congestion(period, loss if sent >= self._limits.loss_bytes else 0.0),
             is_up=is_up,
         )
 
@@ -209,8 +211,9 @@ class PathEstimator:
             self._stalled_s = now
         return now - self._stalled_s < self._limits.outage_s
 
-    def _congestion(self, period: _Period, loss: float, min_rtt_s: float) -> Congestion:
+    def _congestion(self, period: _Period, loss: float) -> Congestion:
         limits = self._limits
+        min_rtt_s = -self._floor.value
         is_busy = period.share(period.busy_s) >= limits.busy_share
         delay_s = period.rtt_s - min_rtt_s if is_busy and period.rtt_s else 0.0
         for level, name in ((1, Congestion.CONGESTED), (0, Congestion.BUILDING)):

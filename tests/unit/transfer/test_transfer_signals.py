@@ -135,6 +135,12 @@ def test_loss_is_congestion(loss: float, congestion: str) -> None:
     assert signals.retransmit_share == pytest.approx(loss, rel=0.15)
 
 
+def test_a_packet_lost_among_few_is_noise() -> None:
+    signals = Path().step(bytes_per_s=100_000, busy=0.1, loss=0.1, times=10)
+    assert signals.congestion == Congestion.NONE
+    assert signals.retransmit_share == pytest.approx(0.1, rel=0.15)
+
+
 def test_loss_is_forgotten_once_it_is_over() -> None:
     path = Path()
     path.step(bytes_per_s=RATE, busy=1.0, loss=0.1, times=10)
