@@ -102,6 +102,8 @@ def engine_environment(config: NodeConfig, *, interface: str) -> dict[str, str]:
         "PRFAAS_SECURITY": json.dumps(_security_values(config), sort_keys=True),
         "PRFAAS_IDENTITY": str(identity_of(config)),
     }
+    if config.security.mode is SecurityMode.MTLS:
+        interface = "lo"  # gloo's listeners are for this engine's own processes
     if engine.device == "cpu":
         environment |= cpu_environment(host=config.node.host, interface=interface)
     return environment | engine.env

@@ -99,6 +99,7 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
         values = asdict(self.settings.transfer)
         values["blank_groups"] = frozenset(values["blank_groups"])
         del values["digests"]
+        values["checksums"] = self.settings.checksums
         return TransportConfig(
             **values,
             channel_factory=self._channels,

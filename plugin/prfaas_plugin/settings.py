@@ -27,11 +27,9 @@ class PluginSettings:
     identity: Identity | None
 
     @property
-    def wants_digests(self) -> bool:
-        """Say whether every chunk gets a checksum: unless TLS makes it needless."""
-        if self.transfer.digests == "auto":
-            return self.security.mode is not SecurityMode.MTLS
-        return self.transfer.digests == "on"
+    def checksums(self) -> bool | None:
+        """Say whether every chunk gets a digest; None: unless TLS makes it needless."""
+        return None if self.transfer.digests == "auto" else self.transfer.digests == "on"
 
 
 def read_settings() -> PluginSettings:

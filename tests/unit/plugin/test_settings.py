@@ -29,11 +29,11 @@ def test_the_agents_security_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read = settings.read_settings()
     assert read.security == SecuritySection(SecurityMode.MTLS, "ca.crt", "n.crt", "n.key")
     assert read.identity == Identity("demo", "a", "n")
-    assert not read.wants_digests
+    assert read.checksums is None
     monkeypatch.setenv("PRFAAS_SECURITY", '{"mode": "secret", "secret_file": "f"}')
-    assert settings.read_settings().wants_digests
+    assert settings.read_settings().checksums is None
     monkeypatch.setenv("PRFAAS_TRANSFER", '{"digests": "off"}')
-    assert not settings.read_settings().wants_digests
+    assert settings.read_settings().checksums is False
 
 
 def test_tls_needs_to_know_who_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
