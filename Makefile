@@ -10,7 +10,7 @@ export VENV
 SEED ?= 1
 SIM_REQUESTS ?= 20000
 
-.PHONY: help setup demo check test unit sim sim-tables bench-sim e2e clean
+.PHONY: help setup demo check test unit sim sim-tables bench-sim e2e clean fuzz
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,17 @@ bench-sim: ## how fast the simulator is, and what it takes in memory; reports on
 
 e2e: ## tests with real SGLang engines
 	$(PYTEST) -m e2e tests
+
+bench-transport: ## the lanes against iperf3 and a plain copy, on emulated links (root, iperf3; 8 minutes)
+	$(BIN)/python tests/bench/transport/run.py
+
+bench-report: ## make docs/benchmarks.md of the last bench-transport
+	$(BIN)/python tests/bench/transport/report.py
+
+SECONDS ?= 60
+fuzz: ## fuzz frames and transfer machines for SECONDS (60), guided by coverage
+	@$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/pip install -q "atheris>=3,<4"
+	$(BIN)/python tests/fuzz/fuzz.py $(SECONDS)
 
 clean: ## remove caches; .venv stays (remove it by hand to start over)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
