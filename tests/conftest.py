@@ -4,6 +4,13 @@ import os
 import sys
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, and none fails for being slow on a busy machine. Others are tried
+# with `--hypothesis-profile explore`.
+settings.register_profile("repeat", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None)
+settings.load_profile("repeat")
 
 #: Reasons a test may be skipped for, and when; nothing else is tolerated.
 TOLERATED_REASONS = {"needs root": os.geteuid() != 0}

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 
 from prfaas.profile import Curve
 from prfaas.records import NodeRecord
-from prfaas.sim.cache import PrefixCache
+from prfaas.sim.cache import NodeCache
 from prfaas.sim.events import Events
 from prfaas.sim.pool import IndexedNodes
 from prfaas.sim.request import SimRequest
@@ -32,7 +32,7 @@ class ColocatedServer:
         events: Events,
         prefill_s: Curve,
         steps_s: list[float],
-        cache: PrefixCache,
+        cache: NodeCache,
         pool: IndexedNodes,
         *,
         chunk_tokens: int,
@@ -71,7 +71,7 @@ class ColocatedServer:
 
     def reserve(self, request: SimRequest) -> None:
         """Count a request that routing sends here."""
-        cached = self.cache.match(request.chain, request.prompt_tokens) if request.chain else 0
+        cached = self.cache.lookup(request.chain, request.prompt_tokens) if request.chain else 0
         request.work_tokens = request.prompt_tokens - cached
         self.backlog_tokens += request.work_tokens
         self.in_flight += 1
@@ -174,7 +174,7 @@ class ColocatedServer:
     def _start(self, request: SimRequest) -> None:
         tokens = request.prompt_tokens
         if request.chain:
-            tokens -= self.cache.match(request.chain, tokens)
+            tokens -= self.cache.lookup(request.chain, tokens)
         request.uncached_tokens = tokens
         self._prompt = request
         self._chunks_left = tokens / self._chunk_tokens

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from prfaas.records import NodeRecord
-from prfaas.sim.cache import PrefixCache
+from prfaas.sim.cache import NodeCache
 from prfaas.sim.events import Events
 from prfaas.sim.pool import IndexedNodes
 from prfaas.sim.request import SimRequest
@@ -27,7 +27,7 @@ class DecodeServer:
         record: NodeRecord,
         events: Events,
         steps_s: list[float],
-        cache: PrefixCache,
+        cache: NodeCache,
         pool: IndexedNodes,
         *,
         on_first: Callable[[SimRequest, float], None],

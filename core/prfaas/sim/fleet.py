@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from prfaas.errors import ConfigError
 from prfaas.profile import InstanceProfile
 from prfaas.records import NodeRecord, Role
-from prfaas.sim.cache import CacheDirectory, PrefixCache
+from prfaas.sim.cache import CacheDirectory, NodeCache
 from prfaas.sim.colocated import ColocatedServer
 from prfaas.sim.decode import DecodeServer
 from prfaas.sim.events import Events
@@ -63,7 +63,7 @@ class Fleet:
         self._events = events
         self._handlers = handlers
         self._steps_s: list[float] = []
-        self._shared_caches: dict[str, PrefixCache] = {}
+        self._shared_caches: dict[str, NodeCache] = {}
         self._down: set[str] = set()
         self._slowness: dict[str, float] = {}
         self.pd = self._make_region(deployment.pd.name, 0, deployment.pd.profile)
@@ -74,7 +74,7 @@ class Fleet:
         self.regions = {self.pd.name: self.pd, **self.remotes}
         self._build()
 
-    def shared_cache(self, region: Region) -> PrefixCache | None:
+    def shared_cache(self, region: Region) -> NodeCache | None:
         """Return the cache that the nodes of a region have together, if they do."""
         return self._shared_caches.get(region.name)
 
@@ -198,7 +198,7 @@ class Fleet:
             _record(name, Role.DECODE, self.pd.name),
             self._events,
             self._decode_steps(),
-            PrefixCache(0, self.decodes.directory, stateful=False),
+            NodeCache(0, self.decodes.directory, stateful=False),
             self.decodes,
             on_first=self._handlers.on_first_token,
             on_done=self._handlers.on_decode_done,
@@ -212,7 +212,7 @@ class Fleet:
         if name not in self._down:
             server.recover()
 
-    def _cache(self, region: Region) -> PrefixCache:
+    def _cache(self, region: Region) -> NodeCache:
         spec = self._deployment.cache
         if not spec.shared:
             return _new_cache(spec, region, 1)
@@ -240,8 +240,8 @@ def _record(name: str, role: Role, region: str) -> NodeRecord:
     return NodeRecord(name, role, region, url="", session="", model_id=MODEL)
 
 
-def _new_cache(spec: CacheSpec, region: Region, nodes: int) -> PrefixCache:
-    return PrefixCache(
+def _new_cache(spec: CacheSpec, region: Region, nodes: int) -> NodeCache:
+    return NodeCache(
         spec.tokens_per_node * nodes,
         region.pool.directory,
         stateful=spec.stateful,

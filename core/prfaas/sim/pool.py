@@ -6,7 +6,7 @@ from typing import Protocol
 
 from prfaas.records import NodeRecord
 from prfaas.routing import NodeState
-from prfaas.sim.cache import CacheDirectory, PrefixCache
+from prfaas.sim.cache import CacheDirectory, NodeCache
 from prfaas.sim.request import SimRequest
 
 _MAX_HOLDERS = 16
@@ -19,7 +19,7 @@ class Server(Protocol):
     in_flight: int
     backlog_tokens: int
     ticket: int
-    cache: PrefixCache
+    cache: NodeCache
 
 
 class IndexedNodes:
@@ -34,7 +34,7 @@ class IndexedNodes:
     def __init__(self, directory: CacheDirectory | None = None) -> None:
         self.directory = directory or CacheDirectory()
         self._members: dict[str, Server] = {}
-        self._of_cache: dict[PrefixCache, Server] = {}
+        self._of_cache: dict[NodeCache, Server] = {}
         self._heap: list[tuple[int, int, str, int, Server]] = []
 
         self._ticket = 0  # of the newest entry: a node may come back as another server
@@ -87,7 +87,7 @@ class IndexedNodes:
             return (NodeState(server.record, in_flight, 0, 0.0, backlog_tokens),)
         if server.cache in holders:
             return (NodeState(server.record, in_flight, tokens, 0.0, backlog_tokens),)
-        prefix_tokens = server.cache.match(request.chain, request.prompt_tokens)
+        prefix_tokens = server.cache.lookup(request.chain, request.prompt_tokens)
         states = [NodeState(server.record, in_flight, prefix_tokens, 0.0, backlog_tokens)]
         for cache, _ in zip(holders, range(_MAX_HOLDERS), strict=False):
             holder = self._of_cache.get(cache)
@@ -115,7 +115,7 @@ class IndexedNodes:
 
     def _list(self, request: SimRequest, avoid: frozenset[str]) -> list[NodeState]:
         return [
-            _state(server, server.cache.match(request.chain, request.prompt_tokens))
+            _state(server, server.cache.lookup(request.chain, request.prompt_tokens))
             for server in self._members.values()
             if server.record.name not in avoid
         ]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from prfaas.profile import Curve
 from prfaas.records import NodeRecord
-from prfaas.sim.cache import PrefixCache
+from prfaas.sim.cache import NodeCache
 from prfaas.sim.events import Events
 from prfaas.sim.pool import IndexedNodes
 from prfaas.sim.request import SimRequest
@@ -45,7 +45,7 @@ class PrefillServer:
         record: NodeRecord,
         events: Events,
         prefill_s: Curve,
-        cache: PrefixCache,
+        cache: NodeCache,
         pool: IndexedNodes,
         *,
         queue: PrefillQueue | None = None,
@@ -74,7 +74,7 @@ class PrefillServer:
 
     def reserve(self, request: SimRequest) -> None:
         """Count a request that routing sends here; `submit` or `unreserve` follows."""
-        cached = self.cache.match(request.chain, request.prompt_tokens) if request.chain else 0
+        cached = self.cache.lookup(request.chain, request.prompt_tokens) if request.chain else 0
         request.work_tokens = request.prompt_tokens - cached
         self.count(request.work_tokens, 1)
 
@@ -189,7 +189,7 @@ class PrefillServer:
     def _uncached(self, request: SimRequest) -> int:
         tokens = request.prompt_tokens
         if request.chain:
-            tokens -= self.cache.match(request.chain, tokens)
+            tokens -= self.cache.lookup(request.chain, tokens)
         request.uncached_tokens = tokens
         return tokens
 

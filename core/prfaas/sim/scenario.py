@@ -17,7 +17,7 @@ class CacheSpec:
     """Prefix caches. `tokens_per_node` is each node's room (0: no cache).
 
     With `shared` the nodes of a region have one cache together, as large as all their rooms, of
-    which a prefill node that dies takes its part. See `PrefixCache` for the other two.
+    which a prefill node that dies takes its part. See `NodeCache` for the other two.
     """
 
     tokens_per_node: float = 0

@@ -30,11 +30,13 @@ class Reuse(StrEnum):
 
 
 class PrefixCache:
-    """The prefixes that one cluster holds, the least recently used leaving first.
+    """The prefixes that one cluster or node holds, the least recently used leaving first.
 
-    `capacity_tokens` None is without bound. A state that is kept takes as much room as
-    `state_tokens` tokens of KV. Of a prompt its tail leaves before its head, so that what is held
-    is always whole prefixes. At most n - 1 of n tokens are a hit: one is computed in any case.
+    `capacity_tokens` None is without bound. A hybrid model's states are kept at the end of a
+    prompt's chain and at multiples of `checkpoint_tokens` (0: nowhere else); each takes as much
+    room as `state_tokens` tokens of KV. Of a prompt its tail leaves before its head, so that what
+    is held is always whole prefixes. At most n - 1 of n tokens are a hit: one is computed in any
+    case.
 
     >>> cache = PrefixCache(Reuse.PAGED)
     >>> cache.insert(((7, 512), (8, 1024)))
@@ -43,17 +45,26 @@ class PrefixCache:
     """
 
     def __init__(
-        self, reuse: Reuse, *, capacity_tokens: int | None = None, state_tokens: int = 0
+        self,
+        reuse: Reuse,
+        *,
+        capacity_tokens: float | None = None,
+        state_tokens: int = 0,
+        checkpoint_tokens: int = 0,
     ) -> None:
-        if capacity_tokens is not None and capacity_tokens < 0:
-            raise ConfigError(f"capacity_tokens: {capacity_tokens}: must not be negative")
-        if state_tokens < 0:
-            raise ConfigError(f"state_tokens: {state_tokens}: must not be negative")
+        for field, value in (
+            ("capacity_tokens", capacity_tokens or 0),
+            ("state_tokens", state_tokens),
+            ("checkpoint_tokens", checkpoint_tokens),
+        ):
+            if value < 0:
+                raise ConfigError(f"{field}: {value}: must not be negative")
         self._reuse = reuse
         self._capacity_tokens = capacity_tokens
-        self._state_tokens = state_tokens
+        self._state_tokens = state_tokens if reuse is Reuse.HYBRID else 0
+        self._checkpoint_tokens = checkpoint_tokens
         self._sizes: OrderedDict[int, int] = OrderedDict()
-        self._states: set[int] = set()
+        self._reusable: set[int] = set()
         self._used_tokens = 0
 
     @property
@@ -63,18 +74,19 @@ class PrefixCache:
 
     def lookup(self, chain: Chain, prompt_tokens: int) -> int:
         """Return how many leading tokens of the prompt need not be computed."""
-        hit = 0
-        paged = self._reuse is Reuse.PAGED
-        for name, tokens in chain:
-            if name not in self._sizes or tokens >= prompt_tokens:
-                break
-            if paged or name in self._states:
-                hit = tokens
-        return hit
+        reusable = self._reusable
+        if reusable:
+            for name, tokens in reversed(chain):
+                if name in reusable and tokens < prompt_tokens:
+                    return tokens
+        return 0
 
     def insert(self, chain: Chain) -> None:
         """Hold the prompt's prefixes, as most recently used."""
-        for index in range(len(chain) - 1, -1, -1):
+        if not chain or self._capacity_tokens == 0:
+            return
+        last = len(chain) - 1
+        for index in range(last, -1, -1):
             name, tokens = chain[index]
             if name in self._sizes:
                 self._sizes.move_to_end(name)
@@ -82,22 +94,32 @@ class PrefixCache:
                 size = tokens - (chain[index - 1][1] if index else 0)
                 self._sizes[name] = size
                 self._used_tokens += size
-        if chain and self._reuse is Reuse.HYBRID:
-            self._keep_state(chain[-1][0])
-        self._evict()
+            if name not in self._reusable and (index == last or self._keeps_state_at(tokens)):
+                self._reusable.add(name)
+                self._used_tokens += self._state_tokens
+                self._on_kept(name)
+        if self._capacity_tokens is not None:
+            self._evict_to(self._capacity_tokens)
 
-    def _keep_state(self, name: int) -> None:
-        if name not in self._states:
-            self._states.add(name)
-            self._used_tokens += self._state_tokens
+    def _keeps_state_at(self, tokens: int) -> bool:
+        if self._reuse is Reuse.PAGED:
+            return True
+        return bool(self._checkpoint_tokens) and tokens % self._checkpoint_tokens == 0
 
-    def _evict(self) -> None:
-        while self._capacity_tokens is not None and self._used_tokens > self._capacity_tokens:
+    def _evict_to(self, limit_tokens: float) -> None:
+        while self._used_tokens > limit_tokens:
             name, tokens = self._sizes.popitem(last=False)
             self._used_tokens -= tokens
-            if name in self._states:
-                self._states.remove(name)
+            if name in self._reusable:
+                self._reusable.remove(name)
                 self._used_tokens -= self._state_tokens
+                self._on_lost(name)
+
+    def _on_kept(self, name: int) -> None:
+        """Take note that a prefix can be taken up from now on."""
+
+    def _on_lost(self, name: int) -> None:
+        """Take note that it no longer can."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prfaas.sim.cache import CacheDirectory, PrefixCache
+from prfaas.sim.cache import CacheDirectory, NodeCache
 from prfaas.workload.chain import Chain
 from prfaas.workload.prefix_hits import Reuse, prefix_hits
 from prfaas.workload.trace import Trace
@@ -21,17 +21,17 @@ def chain(*names: int, block: int = 100) -> Chain:
     return tuple((name, block * (index + 1)) for index, name in enumerate(names))
 
 
-def make(tokens: float = 1e9, **options: object) -> PrefixCache:
-    return PrefixCache(tokens, CacheDirectory(), **{"stateful": False, **options})  # type: ignore[arg-type]
+def make(tokens: float = 1e9, **options: object) -> NodeCache:
+    return NodeCache(tokens, CacheDirectory(), **{"stateful": False, **options})  # type: ignore[arg-type]
 
 
 def test_the_longest_kept_prefix_is_a_hit_but_never_the_whole_prompt() -> None:
     cache = make()
     cache.insert(chain(1, 2, 3))
-    assert cache.match(chain(1, 2, 9), 300) == 200
-    assert cache.match(chain(1, 2, 3), 301) == 300
-    assert cache.match(chain(1, 2, 3), 300) == 200
-    assert cache.match(chain(8, 9), 300) == 0
+    assert cache.lookup(chain(1, 2, 9), 300) == 200
+    assert cache.lookup(chain(1, 2, 3), 301) == 300
+    assert cache.lookup(chain(1, 2, 3), 300) == 200
+    assert cache.lookup(chain(8, 9), 300) == 0
 
 
 def test_the_least_recently_used_goes_first_and_tails_before_heads() -> None:
@@ -41,24 +41,24 @@ def test_the_least_recently_used_goes_first_and_tails_before_heads() -> None:
     cache.insert(chain(1, 2))
     cache.insert(chain(5))
     assert cache.used_tokens == 400
-    assert cache.match(chain(3, 4), 1000) == 100
-    assert cache.match(chain(1, 2), 1000) == 200
+    assert cache.lookup(chain(3, 4), 1000) == 100
+    assert cache.lookup(chain(1, 2), 1000) == 200
 
 
 def test_a_prompt_larger_than_the_cache_leaves_its_head() -> None:
     cache = make(250)
     cache.insert(chain(1, 2, 3, 4))
-    assert cache.match(chain(1, 2, 3, 4), 1000) == 200
+    assert cache.lookup(chain(1, 2, 3, 4), 1000) == 200
 
 
 def test_states_are_kept_at_ends_and_checkpoints_only() -> None:
     cache = make(stateful=True)
     cache.insert(chain(1, 2, 3))
-    assert cache.match(chain(1, 2, 9), 1000) == 0
-    assert cache.match(chain(1, 2, 3, 4), 1000) == 300
+    assert cache.lookup(chain(1, 2, 9), 1000) == 0
+    assert cache.lookup(chain(1, 2, 3, 4), 1000) == 300
     checkpointed = make(stateful=True, checkpoint_tokens=200)
     checkpointed.insert(chain(1, 2, 3))
-    assert checkpointed.match(chain(1, 2, 9), 1000) == 200
+    assert checkpointed.lookup(chain(1, 2, 9), 1000) == 200
 
 
 def test_a_prefix_known_by_other_pieces_counts_once() -> None:
@@ -75,18 +75,18 @@ def test_a_dead_node_takes_its_part_of_a_common_cache() -> None:
         cache.insert(chain(name))
     cache.lose_node()
     assert cache.used_tokens == 600
-    assert cache.match(chain(1), 1000) == 0
-    assert cache.match(chain(2), 1000) == 100
+    assert cache.lookup(chain(1), 1000) == 0
+    assert cache.lookup(chain(2), 1000) == 100
 
 
 def test_a_hidden_cache_is_used_and_not_found() -> None:
     directory = CacheDirectory()
-    cache = PrefixCache(1e9, directory, stateful=False)
+    cache = NodeCache(1e9, directory, stateful=False)
     cache.insert(chain(1, 2))
     cache.hide()
     cache.insert(chain(1, 2, 3))
     assert directory.longest(chain(1, 2, 3), 1000)[0] == 0
-    assert cache.match(chain(1, 2, 3), 1000) == 300
+    assert cache.lookup(chain(1, 2, 3), 1000) == 300
     cache.lose_node()
     assert cache.used_tokens == 0
 
@@ -110,7 +110,7 @@ def test_the_directory_is_the_union_of_its_caches(
     actions: list[tuple[int, list[int], str]], tokens: float, stateful: bool
 ) -> None:
     directory = CacheDirectory()
-    caches = [PrefixCache(tokens, directory, stateful=stateful) for _ in range(4)]
+    caches = [NodeCache(tokens, directory, stateful=stateful) for _ in range(4)]
     hidden = set()
     for index, turns, action in actions:
         if action == "insert":
@@ -131,7 +131,7 @@ def test_the_directory_is_the_union_of_its_caches(
         assert set(holders) == {cache for cache in listed if prefix in cache._reusable}
     for _, turns, _ in actions:
         tokens_found, holders = directory.longest(branch(turns), 10_000)
-        matches = {cache: cache.match(branch(turns), 10_000) for cache in listed}
+        matches = {cache: cache.lookup(branch(turns), 10_000) for cache in listed}
         assert tokens_found == max(matches.values(), default=0)
         if tokens_found:
             assert set(holders) == {c for c, hit in matches.items() if hit == tokens_found}
@@ -154,6 +154,6 @@ def test_hits_on_a_real_trace_are_those_of_prefix_hits(
     for prompt_chain, prompt_tokens in zip(
         trace.chains(), trace.prompt_tokens.tolist(), strict=True
     ):
-        uncached.append(prompt_tokens - cache.match(prompt_chain, prompt_tokens))
+        uncached.append(prompt_tokens - cache.lookup(prompt_chain, prompt_tokens))
         cache.insert(prompt_chain)
     assert np.array_equal(uncached, expected.uncached_tokens)

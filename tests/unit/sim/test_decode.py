@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prfaas.records import NodeRecord, Role
-from prfaas.sim.cache import PrefixCache
+from prfaas.sim.cache import NodeCache
 from prfaas.sim.decode import DecodeServer
 from prfaas.sim.events import Events
 from prfaas.sim.pool import IndexedNodes
@@ -30,7 +30,7 @@ class Rig:
             NodeRecord("d", Role.DECODE, "pd", url="", session="", model_id="sim"),
             self.events,
             steps_s,
-            PrefixCache(0, pool.directory, stateful=False),
+            NodeCache(0, pool.directory, stateful=False),
             pool,
             on_first=self._on_first,
             on_done=self._on_done,

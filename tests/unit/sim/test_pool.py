@@ -17,7 +17,7 @@ from prfaas.routing import (
     decide_retry,
 )
 from prfaas.routing.decision import Decision
-from prfaas.sim.cache import CacheDirectory, PrefixCache
+from prfaas.sim.cache import CacheDirectory, NodeCache
 from prfaas.sim.pool import IndexedNodes
 from prfaas.sim.request import SimRequest
 
@@ -33,7 +33,7 @@ class FakeServer:
         self.backlog_tokens = 0
         self.ticket = 0
         self.pool = pool
-        self.cache = PrefixCache(1e9, pool.directory, stateful=False)
+        self.cache = NodeCache(1e9, pool.directory, stateful=False)
         pool.join(self)
 
 
@@ -90,7 +90,7 @@ class Rig:
                 NodeState(
                     server.record,
                     server.in_flight,
-                    server.cache.match(request.chain, request.prompt_tokens),
+                    server.cache.lookup(request.chain, request.prompt_tokens),
                     0.0,
                     server.backlog_tokens,
                 )

@@ -6,7 +6,7 @@ import pytest
 
 from prfaas.profile import PolynomialCurve
 from prfaas.records import NodeRecord, Role
-from prfaas.sim.cache import PrefixCache
+from prfaas.sim.cache import NodeCache
 from prfaas.sim.events import Events
 from prfaas.sim.pool import IndexedNodes
 from prfaas.sim.prefill import PrefillQueue, PrefillServer
@@ -30,7 +30,7 @@ class Rig:
                 NodeRecord(f"p{index}", Role.PREFILL, "pd", url="", session="", model_id="sim"),
                 self.events,
                 PolynomialCurve((0.1, 1e-3)),
-                PrefixCache(cache, self.pool.directory, stateful=False),
+                NodeCache(cache, self.pool.directory, stateful=False),
                 self.pool,
                 queue=queue,
                 batch_tokens=batch_tokens,

@@ -123,7 +123,9 @@ def test_draws_have_the_mean_and_the_share() -> None:
 
 @given(distributions, st.floats(0, 1))
 def test_a_quantile_is_not_exceeded_by_its_share(lengths: Lengths, q: float) -> None:
-    assert 1 - float(lengths.above(np.array(quantile(lengths, q)))) >= q - 2e-3
+    # A quantile is the mean length of a cell: it may be off by what one cell weighs.
+    heaviest = 0.0 if isinstance(lengths, EmpiricalLengths) else float(lengths.cells()[1].max())
+    assert 1 - float(lengths.above(np.array(quantile(lengths, q)))) >= q - heaviest - 1e-9
 
 
 @pytest.mark.parametrize(
