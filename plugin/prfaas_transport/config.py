@@ -1,6 +1,5 @@
 """Settings of a transport node."""
 
-import os
 from dataclasses import dataclass, field
 
 from prfaas.errors import ConfigError
@@ -16,13 +15,14 @@ MAX_IO_THREADS = 32
 class TransportConfig:
     """Settings of a transport node. Raises: ConfigError.
 
-    lanes: connections per peer (receiver).
-    io_threads: threads that share the lanes; 0 takes one for every two cores, at most four.
+    lanes: connections per peer (receiver); 0 takes eight, and more where buffers limit every one.
+    io_threads: threads that share the lanes.
     congestion_control: of the lanes' sockets, as the kernel names it; empty leaves the system's.
     source_hosts: local addresses to dial from (receiver); the lanes of a peer take turns.
     warm_bytes: sent on every new lane to open its congestion window before the first room needs it
         (sender); 0 does without.
-    chunk_bytes: most payload bytes of a chunk; an item larger than this makes a chunk of its own.
+    chunk_bytes: most payload bytes of a chunk; an item larger than this makes a chunk of its own; 0
+        takes what the path carries in a hundredth of a second (sender).
     max_queued_chunks: chunks of all rooms that may wait for their acknowledgement (sender).
     liveness_s: a lane that sent nothing for so long sends PING; three times as long without a byte
         from the peer closes it.
@@ -35,12 +35,12 @@ class TransportConfig:
     secret: proves peers and rooms to each other; without one, everyone is trusted.
     """
 
-    lanes: int = 4
-    io_threads: int = 0
+    lanes: int = 0
+    io_threads: int = 4
     congestion_control: str = ""
     source_hosts: tuple[str, ...] = ()
     warm_bytes: int = 1 << 20
-    chunk_bytes: int = 1 << 20
+    chunk_bytes: int = 0
     max_queued_chunks: int = 1 << 16
     liveness_s: float = 2.0
     connect_timeout_s: float = 5.0
@@ -51,10 +51,10 @@ class TransportConfig:
     secret: Secret | None = None
 
     def __post_init__(self) -> None:
-        _check("lanes", self.lanes, 1, MAX_LANES)
-        _check("io_threads", self.io_threads, 0, MAX_IO_THREADS)
+        _check("lanes", self.lanes, 0, MAX_LANES)
+        _check("io_threads", self.io_threads, 1, MAX_IO_THREADS)
         _check("warm_bytes", self.warm_bytes, 0, 1 << 30)
-        _check("chunk_bytes", self.chunk_bytes, 1, MAX_PAYLOAD_BYTES)
+        _check("chunk_bytes", self.chunk_bytes, 0, MAX_PAYLOAD_BYTES)
         _check("max_queued_chunks", self.max_queued_chunks, 1, 1 << 24)
         _check("liveness_s", self.liveness_s, 0.01, 3600)
         _check("connect_timeout_s", self.connect_timeout_s, 0.01, 3600)
@@ -66,11 +66,6 @@ class TransportConfig:
         is_plain = isinstance(self.channel_factory, PlainChannels)
         has_checksums = is_plain if self.checksums is None else self.checksums
         return Feature.DIGESTS if has_checksums else Feature(0)
-
-    @property
-    def num_io_threads(self) -> int:
-        """Threads of a node."""
-        return self.io_threads or max(1, min(4, len(os.sched_getaffinity(0)) // 2))
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:

@@ -217,7 +217,7 @@ class IoThread:
                         sample = tcp_info.sample(lane.sock, lane.number, now)
                         self._has_moved |= lane.is_moving(sample)
                         lane.sample = sample
-                        self._owner.sampled(sample)
+                        self._owner.sampled(sample, lane.bytes_received)
             self._node.settle(has_ended=False)
 
     # Out

@@ -37,8 +37,8 @@ class LaneOwner(Protocol):
     def payload_done(self, lane: int, digest: int | None) -> None:
         """The payload was read to its end. Raises: ProtocolError."""
 
-    def sampled(self, sample: LaneSample) -> None:
-        """The kernel was asked how a lane fares."""
+    def sampled(self, sample: LaneSample, bytes_received: int) -> None:
+        """The kernel was asked how a lane fares, which brought so many bytes since it opened."""
 
     def on_timer(self, now: float) -> None:
         """Act on deadlines and dials that are due."""

@@ -44,7 +44,7 @@ class LaneLoop:
         self._delivering = threading.Lock()
         self._check_s = 0.0
         first: IoThread = _FirstThread(self, owner, f"{name}-0", listener)
-        others = [IoThread(self, owner, f"{name}-{i}") for i in range(1, config.num_io_threads)]
+        others = [IoThread(self, owner, f"{name}-{i}") for i in range(1, config.io_threads)]
         self._threads = [first, *others]
 
     def start(self) -> None:

@@ -9,13 +9,14 @@ from prfaas.errors import TransferError
 from prfaas.transfer.events import Address, PeerLost, ReceiveEvent
 from prfaas.transfer.layout import Items, Layout
 from prfaas.transfer.reasons import Reason
-from prfaas.transfer.receiver import ReceiveLimits, Receiver
+from prfaas.transfer.receiver import ReceiveLimits
 from prfaas.transfer.send_room import ChunkOut
 from prfaas.transfer.signals import LaneSample
 from prfaas.wire import Frame
 from prfaas.wire.frames import Priority
 from prfaas_transport import sockets
 from prfaas_transport.config import TransportConfig
+from prfaas_transport.lane_count import FIRST_LANES, GrowingReceiver, LaneCount, window_bytes
 from prfaas_transport.loop import LaneLoop
 from prfaas_transport.memory import TransferMemory
 from prfaas_transport.security import receiver_guard
@@ -44,9 +45,11 @@ class ReceiveNode:
         on_event: Callable[[ReceiveEvent], None],
     ) -> None:
         sockets.check(config)
-        limits = ReceiveLimits(lanes=config.lanes, room_timeout_s=config.room_timeout_s)
+        limits = ReceiveLimits(
+            lanes=config.lanes or FIRST_LANES, room_timeout_s=config.room_timeout_s
+        )
         session = secrets.randbits(64)
-        self._machine = Receiver(
+        self._machine = GrowingReceiver(
             layout,
             node_id=node_id,
             session=session,
@@ -134,7 +137,7 @@ class _Owner:
 
     def __init__(
         self,
-        machine: Receiver,
+        machine: GrowingReceiver,
         memory: TransferMemory,
         source_host: str | None,
         config: TransportConfig,
@@ -145,6 +148,8 @@ class _Owner:
         self._memory = memory
         self._source_hosts = config.source_hosts or (source_host,)
         self._config = config
+        self._counts: dict[Address, LaneCount] = {}
+        self._window_bytes = window_bytes()
         self.closed = machine.lane_closed
         self.next_timer = machine.next_timer
         self.take_dead_lanes = machine.take_dead_lanes
@@ -162,8 +167,12 @@ class _Owner:
     def next_frame(self, lane: int) -> Frame | None:
         return self._machine.next_frame(lane)
 
-    def sampled(self, sample: LaneSample) -> None:
-        pass
+    def sampled(self, sample: LaneSample, bytes_received: int) -> None:
+        address = self._machine.address_of(sample.lane)
+        if self._config.lanes or address is None:
+            return
+        count = self._counts.setdefault(address, LaneCount(self._window_bytes))
+        self._machine.grow(address, count.observe(sample, bytes_received), sample.at_s)
 
     def payload(self, chunk: ChunkOut) -> list[memoryview]:
         raise AssertionError(f"a receiver sends no chunks ({chunk})")
@@ -191,6 +200,7 @@ class _Owner:
     def _drop_target(self, address: Address) -> None:
         if not self._machine.is_known(address):
             self.targets.pop(address, None)
+            self._counts.pop(address, None)
 
     def _dial(self, address: Address, number: int, now: float) -> None:
         lane = self.loop.new_lane_id()

@@ -3,6 +3,7 @@
 import logging
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -10,8 +11,10 @@ from prfaas.transfer.events import SendEvent
 from prfaas.transfer.layout import Items, Layout
 from prfaas.transfer.send_room import ChunkOut
 from prfaas.transfer.sender import Sender, SendLimits
+from prfaas.transfer.signals import LaneSample
 from prfaas.wire import Frame, Welcome
 from prfaas_transport import sockets
+from prfaas_transport.chunk_size import chunk_size
 from prfaas_transport.config import TransportConfig
 from prfaas_transport.loop import LaneLoop
 from prfaas_transport.memory import TransferMemory
@@ -44,7 +47,7 @@ class SendNode:
     ) -> None:
         sockets.check(config)
         limits = SendLimits(
-            chunk_bytes=config.chunk_bytes,
+            chunk_bytes=config.chunk_bytes or chunk_size(0.0),
             max_queued_chunks=config.max_queued_chunks,
             room_timeout_s=config.room_timeout_s,
         )
@@ -65,6 +68,7 @@ class SendNode:
             memory,
             _blank_groups(layout, config),
             WarmUp(layout, config.warm_bytes),
+            not config.chunk_bytes,
             on_event,
         )
         name = f"prfaas-send-{node_id}"
@@ -148,15 +152,16 @@ class _Owner:
         memory: TransferMemory,
         blank_groups: frozenset[int],
         warm_up: WarmUp,
+        has_auto_chunks: bool,
         on_event: Callable[[SendEvent], None],
     ) -> None:
         self._memory = memory
         self._blank_groups = blank_groups
         self._warm_up = warm_up
+        self._has_auto_chunks = has_auto_chunks
         self._machine = machine
         self.accepted = machine.lane_opened
         self.receive = machine.receive
-        self.sampled = machine.sampled
         self.on_timer = machine.on_timer
         self.next_timer = machine.next_timer
         self.take_events = machine.take_events
@@ -167,6 +172,15 @@ class _Owner:
     def closed(self, lane: int, reason: str, now: float) -> None:  # noqa: ARG002 - LaneOwner
         self._warm_up.stop(lane)
         self._machine.lane_closed(lane, reason)
+
+    def sampled(self, sample: LaneSample, bytes_received: int) -> None:  # noqa: ARG002 - LaneOwner
+        self._machine.sampled(sample)
+        if self._has_auto_chunks:
+            limits = self._machine.limits
+            rates = [s.available_bytes_per_s for s in self._machine.signals().values()]
+            chunk_bytes = chunk_size(max(rates, default=0.0))
+            if chunk_bytes != limits.chunk_bytes:
+                self._machine.limits = replace(limits, chunk_bytes=chunk_bytes)
 
     def next_frame(self, lane: int) -> Frame | ChunkOut | None:
         frame = self._machine.next_frame(lane)

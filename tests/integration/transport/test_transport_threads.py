@@ -73,7 +73,7 @@ def test_abort_waits_for_a_call_that_writes_into_the_room(keep: Keep) -> None:
 
 def test_abort_waits_for_a_call_that_reads_of_the_room(keep: Keep) -> None:
     slow = SlowChannels()
-    send = keep(SendSide(chunk_bytes=256 << 10, io_threads=4, channel_factory=slow))
+    send = keep(SendSide(chunk_bytes=256 << 10, io_threads=4, channel_factory=slow, warm_bytes=0))
     receive = keep(ReceiveSide(lanes=8, io_threads=4))
     original = [entry.copy() for entry in send.arrays["kv"]]
     for room in range(30):
@@ -189,3 +189,13 @@ def test_the_kernels_view_of_a_lane_is_in_the_stats(keep: Keep) -> None:
     assert 0 < tcp["rtt_s"] < 1
     assert 0 <= tcp["busy_s"] < 60
     assert tcp["delivery_bytes_per_s"] > 0
+
+
+def test_new_lanes_are_warmed_up_and_rooms_go_first(keep: Keep) -> None:
+    send, receive = keep(SendSide(warm_bytes=300_000)), keep(ReceiveSide(lanes=2))
+    receive.node.connect(send.node.address)
+    until(lambda: receive.node.stats()["chunks_discarded_total"] == 2 * 3)
+    transfer(send, receive, 1, picks(1, kv=4), picks(2, kv=4))
+    assert_arrived(send, receive, picks(1, kv=4), picks(2, kv=4))
+    assert receive.node.stats()["payload_bytes_received_total"] == 4 * 4 * PAGE_BYTES
+    assert [e for e in send.events.all if isinstance(e, RoomFailed)] == []

@@ -187,7 +187,7 @@ def test_memory_checks_what_it_is_given() -> None:
             Memory(LAYOUT, bad)
 
 
-@pytest.mark.parametrize("wrong", [{"lanes": 0}, {"chunk_bytes": 0}, {"liveness_s": 0}])
+@pytest.mark.parametrize("wrong", [{"lanes": -1}, {"chunk_bytes": -1}, {"liveness_s": 0}])
 def test_config_is_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         TransportConfig(**wrong)
