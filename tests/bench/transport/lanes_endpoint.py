@@ -86,7 +86,7 @@ class Send:
             self.is_holding = ask["on"]
             return {}
         if ask["do"] == "ended":
-            at_s, event = self.ended.get(timeout=ask["timeout_s"])
+            at_s, event = self.ended.get(timeout=ask["within_s"])
             return {"at_s": at_s, "event": repr(event)}
         submits, self.submit_s = self.submit_s, []
         return {"cpu_s": cpu_s(), "submit_s": submits, "stats": self.node.stats()}

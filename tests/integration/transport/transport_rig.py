@@ -98,7 +98,7 @@ class SendSide:
             node_id="prefill",
             host="127.0.0.1",
             port=port,
-            config=TransportConfig(**config),
+            config=TransportConfig(**{"warm_bytes": 0, **config}),
             on_event=self.events,
         )
 
@@ -123,7 +123,7 @@ class ReceiveSide:
             memory=Memory(layout, self.arrays),
             node_id=node_id,
             source_host="127.0.0.1",
-            config=TransportConfig(**config),
+            config=TransportConfig(**{"lanes": 4, **config}),
             on_event=self.events,
         )
 
