@@ -25,7 +25,7 @@ LOADS = tuple(REQUESTS)
 ARRIVALS = {
     "poisson": "Poisson",
     "gamma:3": "bursty: gamma gaps of coefficient of variation 3",
-    "onoff:30,120,2": "bursty: twice the mean rate for 30 s, three quarters of it for 120 s"
+    "onoff:10,40,2": "bursty: twice the mean rate for 10 s, three quarters of it for 40 s"
     " (means of exponential phases)",
 }
 #: Whose Lambda_max the common rate of the second tables is a share of.

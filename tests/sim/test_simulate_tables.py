@@ -69,6 +69,7 @@ def test_all_but_the_cells_is_as_the_command_makes_it() -> None:
 @pytest.mark.parametrize(
     ("policy", "arrivals"), [("prfaas", "poisson"), ("homogeneous", "gamma:3")]
 )
+@pytest.mark.timeout(300)
 def test_cells_made_anew_are_those_of_the_file(policy: str, arrivals: str) -> None:
     load = LOADS[0]
     shown = cell(policy, arrivals, load, OWN).shown()
