@@ -17,11 +17,11 @@ SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 
 def leg(room: int, sizes: list[int]) -> SendLeg:
     """A leg with one chunk per size, in items."""
-    state = SendLeg(room, 1, "d", 1, (1 << 20,))
+    state = SendLeg(room, 1, "d", 1, (1 << 20,), chunk_bytes=1 << 30)
     for size in sizes:
         items = LAYOUT.items(0, range(size))
         submission = Submission(0, 0, items, range(1))
-        state.queue.append(cut_chunks(LAYOUT, state, submission, size * ITEM_BYTES))
+        state.queue.append(cut_chunks(LAYOUT, state, submission))
     return state
 
 

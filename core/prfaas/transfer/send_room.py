@@ -39,9 +39,9 @@ class Submission:
 class SendLeg:
     """A room towards one peer. Once `live` is False no payload of it may be read from memory.
 
-    `num_pending` chunks are not acknowledged; `pending_bytes` are those of them that are ready.
-    `waiting` are submissions that are not, by token. `is_queued` and `credit_bytes` are the
-    `FairQueue`'s.
+    It is cut into chunks of `chunk_bytes`. `num_pending` of them are not acknowledged,
+    `pending_bytes` are those of them that are ready. `waiting` are submissions that are not, by
+    token. `is_queued` and `credit_bytes` are the `FairQueue`'s.
     """
 
     room: int
@@ -50,6 +50,7 @@ class SendLeg:
     session: int
     grants: tuple[int, ...]
     priority: int = Priority.FOREGROUND
+    chunk_bytes: int = 1 << 20
     live: bool = True
     done: bool = False
     num_pending: int = 0
@@ -163,24 +164,22 @@ def items_per_chunk(item_bytes: int, chunk_bytes: int) -> int:
     return max(1, chunk_bytes // item_bytes)
 
 
-def count_chunks(layout: Layout, submission: Submission, chunk_bytes: int) -> int:
+def count_chunks(layout: Layout, leg: SendLeg, submission: Submission) -> int:
     """Return into how many chunks a submission is cut."""
     entries = layout.groups[submission.group].entries
     num_items = int(submission.items.size)
     return sum(
-        -(-num_items // items_per_chunk(entries[index].item_bytes, chunk_bytes))
+        -(-num_items // items_per_chunk(entries[index].item_bytes, leg.chunk_bytes))
         for index in submission.entries
     )
 
 
-def cut_chunks(
-    layout: Layout, leg: SendLeg, submission: Submission, chunk_bytes: int
-) -> Iterator[ChunkOut]:
+def cut_chunks(layout: Layout, leg: SendLeg, submission: Submission) -> Iterator[ChunkOut]:
     """Yield the chunks of a submission, entry after entry, for as long as the leg is live."""
     entries = layout.groups[submission.group].entries
     for entry_index in submission.entries:
         entry = entries[entry_index]
-        step = items_per_chunk(entry.item_bytes, chunk_bytes)
+        step = items_per_chunk(entry.item_bytes, leg.chunk_bytes)
         for offset in range(0, submission.items.size, step):
             if not leg.live:
                 return

@@ -261,6 +261,9 @@ class Sender(SenderRooms):
         leg = SendLeg(
             room.room, frame.attempt, peer.node_id, peer.session, frame.grants, frame.priority
         )
+        leg.chunk_bytes = self.limits.chunk_bytes
+        if not leg.is_foreground:
+            leg.chunk_bytes = min(leg.chunk_bytes, self.limits.background.chunk_bytes)
         room.legs[peer.node_id] = leg
         grants = self.layout.named(frame.grants)
         self._events.append(RoomOpened(room.room, peer.node_id, frame.prefix_tokens, grants))

@@ -28,6 +28,7 @@ from prfaas.wire import Abort, Fin
 class SendLimits(TransferLimits):
     """Bounds of a sender; `max_queued_chunks` counts chunks not yet acknowledged, of all rooms.
 
+    They may be replaced while it runs; `chunk_bytes` is that of the rooms opened from then on.
     `background` says how much rooms that nobody waits for may send.
     """
 
@@ -114,7 +115,7 @@ class SenderRooms(Machine[SendEvent]):
         legs = [leg for leg in state.legs.values() if leg.live]
         for leg in legs:
             leg.check_range(submission, group)
-        self._check_queue(sum(self._count_chunks(leg, submission) for leg in legs), room)
+        self._check_queue(sum(count_chunks(self.layout, leg, submission) for leg in legs), room)
         if submission.items.size:
             state.add(submission, num_entries)
             for leg in legs:
@@ -201,21 +202,13 @@ class SenderRooms(Machine[SendEvent]):
                 return f"{leg.peer} granted {granted}, sent were {self.layout.named(totals)}"
         return ""
 
-    def _chunk_bytes(self, leg: SendLeg) -> int:
-        limits = self.limits
-        background_bytes = min(limits.chunk_bytes, limits.background.chunk_bytes)
-        return limits.chunk_bytes if leg.is_foreground else background_bytes
-
-    def _count_chunks(self, leg: SendLeg, submission: Submission) -> int:
-        return count_chunks(self.layout, submission, self._chunk_bytes(leg))
-
     def _check_queue(self, num_chunks: int, room: int) -> None:
         if self.num_queued_chunks + num_chunks > self.limits.max_queued_chunks:
             text = f"room {room}: {self.num_queued_chunks} chunks wait, {num_chunks} more asked"
             raise TransferError(Reason.QUEUE_FULL, text)
 
     def _enqueue(self, room: SendRoom, leg: SendLeg, submission: Submission) -> None:
-        num_chunks = self._count_chunks(leg, submission)
+        num_chunks = count_chunks(self.layout, leg, submission)
         self._check_queue(num_chunks, leg.room)
         leg.num_pending += num_chunks
         self.num_queued_chunks += num_chunks
@@ -225,7 +218,7 @@ class SenderRooms(Machine[SendEvent]):
             leg.waiting.setdefault(submission.ready, []).append(submission)
 
     def _release(self, leg: SendLeg, submission: Submission) -> None:
-        chunks = cut_chunks(self.layout, leg, submission, self._chunk_bytes(leg))
+        chunks = cut_chunks(self.layout, leg, submission)
         self._peers[leg.peer].enqueue(leg, chunks, submission.num_bytes(self.layout))
 
     def _end_leg(self, leg: SendLeg, answer: Abort) -> None:

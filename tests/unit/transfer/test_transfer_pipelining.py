@@ -1,5 +1,7 @@
 """Submitting layer after layer, before the layers are computed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from prfaas.errors import TransferError
 from prfaas.transfer import Entry, Group, Layout, RoomSent, Sender
 from prfaas.transfer.send_room import ChunkOut
 from prfaas.transfer.sender import SendLimits
-from prfaas.wire import Chunk, Done, Hello, Open
+from prfaas.wire import Ack, Chunk, Done, Hello, Open
 
 LAYOUT = Layout(
     (
@@ -123,3 +125,16 @@ def test_a_token_for_a_room_that_is_not_open_is_ignored() -> None:
     machine = opened()
     machine.mark_ready(99, 1)
     assert chunks(machine) == []
+
+
+def test_a_new_chunk_size_counts_for_rooms_opened_from_then_on() -> None:
+    machine = opened(chunk_bytes=80)
+    machine.submit(7, group="kv", start=0, items=np.arange(8), ready=1)
+    machine.limits = replace(machine.limits, chunk_bytes=10)
+    machine.mark_ready(7, 1)
+    assert len(chunks(machine)) == 6
+    machine.receive(1, Ack(7, 1, tuple(range(6))), 0.0)
+    assert machine.num_queued_chunks == 0
+    machine.receive(1, Open(8, 2, 60_000, 0, (8, 1)), 0.0)
+    machine.submit(8, group="kv", start=0, items=np.arange(8))
+    assert len(chunks(machine)) == machine.num_queued_chunks == 48
