@@ -29,7 +29,7 @@ def decide(request: Q, snapshot: Snapshot[Q], now_s: float) -> Decision | Refusa
     threshold_tokens = snapshot.threshold_tokens
     if uncached_tokens <= threshold_tokens:
         return _decision(Route.LOCAL, Reason.BELOW_THRESHOLD, local, decode, region, node)
-    if region.link.closed or uncached_tokens <= threshold_tokens * region.link.threshold_factor:
+    if region.link.closed or _comes_home(uncached_tokens, threshold_tokens, region, local):
         return _decision(Route.LOCAL, Reason.LINK_CONGESTED, local, decode)
     return _decision(Route.OFFLOAD, Reason.ABOVE_THRESHOLD, node, decode, region, local)
 
@@ -118,6 +118,14 @@ def _pick_remote(
         if best_rank is None or rank < best_rank:
             best, best_rank = (region, node), rank
     return best
+
+
+def _comes_home(
+    uncached_tokens: int, threshold_tokens: int, region: RemoteRegion[Q], local: NodeState
+) -> bool:
+    """Say whether a prompt above the threshold stays local because the link fills."""
+    raised_tokens = threshold_tokens * region.link.threshold_factor
+    return uncached_tokens <= raised_tokens and local.backlog_tokens <= threshold_tokens
 
 
 def _counted_prefix_tokens(local: NodeState, region: RemoteRegion[Q], remote: NodeState) -> int:

@@ -103,7 +103,9 @@ class LinkRule:
     """What the state of a region's link means for offloads to it.
 
     A request is offloaded above `threshold_tokens` times `threshold_factor` (1 for a healthy link,
-    more as it fills); a closed link gets none.
+    more as it fills); a closed link gets none. What a filling link sends home is budgeted: a local
+    node takes it only while its backlog is at most `threshold_tokens`, so that a slow link does
+    not become a flooded local cluster.
     """
 
     bandwidth: Bandwidth = Bandwidth.SCARCE

@@ -181,6 +181,22 @@ def test_a_congested_link_brings_the_shortest_offloads_home(
     assert decision.reason is Reason(reason)
 
 
+def test_a_congested_link_sends_no_more_home_than_there_is_room_for() -> None:
+    rule = LinkRule(threshold_factor=8.0)
+    busy = node("b-prefill-0", backlog_tokens=T + 1, in_flight=1)
+    for local, reason in ((replace_backlog(busy, T), "link_congested"), (busy, "above_threshold")):
+        decision = decide(request(2 * T), with_link(rule, A, local, D), 0.0)
+        assert isinstance(decision, Decision)
+        assert decision.reason is Reason(reason)
+    closed = decide(request(2 * T), with_link(LinkRule(closed=True), A, busy, D), 0.0)
+    assert isinstance(closed, Decision)
+    assert closed.reason is Reason.LINK_CONGESTED
+
+
+def replace_backlog(state: NodeState, tokens: int) -> NodeState:
+    return state._replace(backlog_tokens=tokens)
+
+
 def test_of_several_regions_the_one_behind_the_better_link_prefills() -> None:
     plain = snapshot(A, node("c-prefill-0", backlog_tokens=500), B, D)
     slow, fast = plain.remotes
