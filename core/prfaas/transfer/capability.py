@@ -6,7 +6,7 @@ no room, and what it recorded is of no use to it:
 
 * a HELLO is taken once, and only for `SKEW_S` around its time, by a sender that was running then;
 * a WELCOME fits one nonce;
-* an OPEN holds for one session of one receiver, and not after it expires.
+* an OPEN holds between one session of a receiver and one of a sender, and not after it expires.
 
 It does not protect bytes from someone on the path, who can change them or take the connection over
 after the handshake. Mutual TLS does. Source: HMAC-SHA256 is RFC 2104 with FIPS 180-4.
@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from prfaas.errors import ConfigError
-from prfaas.transfer.guard import ReceiverGuard, SenderGuard
+from prfaas.transfer.guard import Party, ReceiverGuard, SenderGuard
 from prfaas.transfer.memo import Memo
 from prfaas.transfer.reasons import Reason
 from prfaas.wire import Hello, Open, Welcome, encode
@@ -116,10 +116,8 @@ class SecretSender:
         """Return "" or why the room's capability does not hold."""
         expiry, mac = frame.capability[: _EXPIRY.size], frame.capability[_EXPIRY.size :]
         signed = encode(replace(frame, capability=expiry))
-        who = _who(node_id, session)
-        if len(mac) != _MAC_BYTES or not self._secret.is_signed(
-            mac, b"open", who, self._digest, signed
-        ):
+        parts = (_who(node_id, session), self._who, self._digest, signed)
+        if len(mac) != _MAC_BYTES or not self._secret.is_signed(mac, b"open", *parts):
             return Reason.CAPABILITY_INVALID
         (expires_ms,) = _EXPIRY.unpack(expiry)
         return Reason.CAPABILITY_EXPIRED if self._clock() * 1000 > expires_ms else ""
@@ -150,12 +148,13 @@ class SecretReceiver:
         who = _who(welcome.node_id, welcome.session)
         return self._secret.is_signed(welcome.auth, b"welcome", hello.auth, who, self._digest)
 
-    def capability(self, node_id: str, session: int, frame: Open) -> bytes:
+    def capability(self, receiver: Party, sender: Party, frame: Open) -> bytes:
         """Return the capability of a room; it ends with the room's deadline."""
         expires_s = self._clock() + frame.deadline_ms / 1000 + SKEW_S
         expiry = _EXPIRY.pack(int(expires_s * 1000))
         signed = encode(replace(frame, capability=expiry))
-        return expiry + self._secret.sign(b"open", _who(node_id, session), self._digest, signed)
+        parts = (_who(*receiver), _who(*sender), self._digest, signed)
+        return expiry + self._secret.sign(b"open", *parts)
 
 
 def _who(node_id: str, session: int) -> bytes:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from prfaas.wire import Hello, Open, Welcome
 
+Party = tuple[str, int]
+"""A node id and its session."""
+
 
 def _admit_all(_node_id: str, _session: int, _open: Open) -> str:
     return ""
@@ -14,7 +17,7 @@ def _answer_all(_hello: Hello) -> bytes | None:
     return b""
 
 
-def _no_capability(_node_id: str, _session: int, _open: Open) -> bytes:
+def _no_capability(_receiver: Party, _sender: Party, _open: Open) -> bytes:
     return b""
 
 
@@ -44,9 +47,9 @@ class ReceiverGuard:
 
     greet: the `auth` of a HELLO that has none yet.
     trust: say whether the WELCOME that answers our HELLO is a trusted sender's.
-    capability: the capability of an OPEN that has none yet, for our node id and session.
+    capability: the capability of an OPEN that has none yet, for us and the sender it goes to.
     """
 
     greet: Callable[[Hello], bytes] = _no_auth
     trust: Callable[[Hello, Welcome], bool] = _trust_all
-    capability: Callable[[str, int, Open], bytes] = _no_capability
+    capability: Callable[[Party, Party, Open], bytes] = _no_capability

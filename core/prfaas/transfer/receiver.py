@@ -19,6 +19,7 @@ from prfaas.wire import (
     Fin,
     Foreign,
     Frame,
+    Open,
     Refuse,
     Welcome,
 )
@@ -156,7 +157,8 @@ class Receiver(ReceiverRooms):
         if not state.welcome:
             return None
         if state.peer.control:
-            return state.peer.control.popleft()
+            frame = state.peer.control.popleft()
+            return self._proven(state.peer, frame) if isinstance(frame, Open) else frame
         return state.next_ack()
 
     def on_timer(self, now: float) -> None:

@@ -173,12 +173,15 @@ class ReceiverRooms(Machine[ReceiveEvent]):
 
     def _open_frame(self, room: ReceiveRoom, now: float) -> Open:
         deadline_ms = max(0, min(U32_MAX, int((room.deadline_s - now) * 1000)))
-        frame = Open(
+        return Open(
             room.room, room.attempt, deadline_ms, room.prefix_tokens, room.counts, room.priority
         )
-        our_session = self._peers[room.address].our_session
-        capability = self._guard.capability(self.node_id, our_session, frame)
-        return replace(frame, capability=capability)
+
+    def _proven(self, peer: ReceivePeer, frame: Open) -> Open:
+        """Return the OPEN with its capability: when it goes out, the sender has said who it is."""
+        assert peer.session is not None
+        receiver, sender = (self.node_id, peer.our_session), (peer.node_id, peer.session)
+        return replace(frame, capability=self._guard.capability(receiver, sender, frame))
 
     def _repeat(self, peer: ReceivePeer, now: float) -> None:
         """Say again what a dead lane may have lost."""

@@ -10,10 +10,12 @@ import pytest
 from transport_rig import ReceiveSide, SendSide, assert_arrived, picks, transfer, until
 
 from prfaas.transfer.capability import Secret, SecretReceiver
+from prfaas.transfer.guard import Party
 from prfaas.wire import Open
 from prfaas_transport import PeerLost, RoomFailed, RoomOpened
 
 Keep = Callable[[Any], Any]
+Capability = Callable[[Party, Party, Open], bytes]
 SECRET = Secret([b"s" * 32])
 OTHER = Secret([b"o" * 32])
 GRANTS = {"aux": np.arange(3)}
@@ -42,13 +44,13 @@ def test_a_receiver_believes_no_sender_that_does_not_know_it(keep: Keep) -> None
     assert not any(isinstance(event, RoomOpened) for event in send.events.all)
 
 
-def show(receive: ReceiveSide, capability: Callable[[str, int, Open], bytes]) -> None:
+def show(receive: ReceiveSide, capability: Capability) -> None:
     """Have a receiver that knows the secret show other capabilities."""
     machine = receive.node._machine
     machine._guard = replace(machine._guard, capability=capability)
 
 
-def made_at(offset_s: float, receive: ReceiveSide) -> Callable[[str, int, Open], bytes]:
+def made_at(offset_s: float, receive: ReceiveSide) -> Capability:
     """Return capabilities as made at another time."""
     return SecretReceiver(
         SECRET,
@@ -64,17 +66,18 @@ def test_forged_expired_and_recorded_capabilities_open_no_room(keep: Keep) -> No
     right = receive.node._machine._guard.capability
     recorded: list[bytes] = []
 
-    def record(node_id: str, session: int, frame: Open) -> bytes:
-        recorded.append(right(node_id, session, frame))
+    def record(us: Party, sender: Party, frame: Open) -> bytes:
+        recorded.append(right(us, sender, frame))
         return recorded[-1]
 
     show(receive, record)
     transfer(send, receive, 2, GRANTS, GRANTS)
-    cases: list[tuple[Callable[[str, int, Open], bytes], str]] = [
+    cases: list[tuple[Capability, str]] = [
         (lambda *_: b"", "capability_invalid"),
         (lambda *_: bytes(40), "capability_invalid"),
         (lambda *_: recorded[0], "capability_invalid"),
-        (lambda node_id, _, frame: right(node_id, 7, frame), "capability_invalid"),
+        (lambda us, sender, frame: right((us[0], 7), sender, frame), "capability_invalid"),
+        (lambda us, sender, frame: right(us, (sender[0], 7), frame), "capability_invalid"),
         (made_at(-3600, receive), "capability_expired"),
     ]
     send.events.clear()
@@ -83,7 +86,7 @@ def test_forged_expired_and_recorded_capabilities_open_no_room(keep: Keep) -> No
         receive.node.open_room(number, address=send.node.address, grants=GRANTS)
         assert receive.events.wait(RoomFailed, room=number).reason == reason
     refused = send.node.stats()["rooms_refused_total"]
-    assert refused == {"capability_invalid": 4, "capability_expired": 1}
+    assert refused == {"capability_invalid": 5, "capability_expired": 1}
     assert send.events.all == []
     show(receive, right)
     transfer(send, receive, 20, GRANTS, GRANTS)

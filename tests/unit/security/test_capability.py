@@ -45,7 +45,8 @@ class Pair:
         return replace(HELLO, auth=self.shows.greet(HELLO))
 
     def open(self, frame: Open = OPEN, session: int = 11) -> Open:
-        return replace(frame, capability=self.shows.capability("decode/0", session, frame))
+        parties = ("decode/0", session), ("prefill/0", 22)
+        return replace(frame, capability=self.shows.capability(*parties, frame))
 
 
 def test_both_sides_prove_that_they_know_the_secret() -> None:
@@ -151,8 +152,8 @@ def test_a_capability_holds_for_one_session_of_one_node_and_one_layout() -> None
     assert pair.checks.admit("decode/0", 11, frame) == ""
     assert pair.checks.admit("decode/1", 11, frame) == "capability_invalid"
     assert pair.checks.admit("decode/0", 12, frame) == "capability_invalid"
-    other = pair.new_sender(digest=b"e" * 32)
-    assert other.admit("decode/0", 11, frame) == "capability_invalid"
+    for other in (pair.new_sender(digest=b"e" * 32), pair.new_sender(session=23)):
+        assert other.admit("decode/0", 11, frame) == "capability_invalid"
 
 
 def test_a_capability_ends_with_the_rooms_deadline() -> None:

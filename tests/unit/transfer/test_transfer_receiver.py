@@ -276,7 +276,7 @@ def test_guard_shows_and_asks() -> None:
     guard = ReceiverGuard(
         greet=lambda hello: f"{hello.lane}".encode(),
         trust=lambda hello, welcome: welcome.auth == b"re" + hello.auth,
-        capability=lambda node, session, frame: f"{node}.{session}.{frame.room}".encode(),
+        capability=lambda us, sender, frame: repr((us, sender, frame.room)).encode(),
     )
     limits = ReceiveLimits(lanes=2)
     machine = Receiver(LAYOUT, node_id="d", session=100, limits=limits, guard=guard)
@@ -289,7 +289,7 @@ def test_guard_shows_and_asks() -> None:
         7, address=AT, grants={}, prefix_tokens=0, now=0.0, priority=Priority.BACKGROUND
     )
     opened = machine.next_frame(2)
-    assert opened == Open(7, 1, 300_000, 0, (0, 0), 1, b"d.101.7")
+    assert opened == Open(7, 1, 300_000, 0, (0, 0), 1, b"(('d', 101), ('p', 9), 7)")
     machine.receive(1, Welcome("p", 9, auth=b"wrong"))
     assert machine.take_events() == [PeerUp(AT, "p", 9)]
     assert [lane for lane, _ in machine.take_dead_lanes()] == [1]
