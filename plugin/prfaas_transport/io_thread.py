@@ -215,8 +215,7 @@ class IoThread:
                 if lane.is_ready:
                     with contextlib.suppress(OSError):
                         sample = tcp_info.sample(lane.sock, lane.number, now)
-                        self._has_moved |= lane.is_moving(sample)
-                        lane.sample = sample
+                        self._has_moved |= lane.observe(sample)
                         self._owner.sampled(sample, lane.bytes_received)
             self._node.settle(has_ended=False)
 
@@ -313,8 +312,7 @@ class IoThread:
             num_bytes = lane.channel.receive_into(views)
             lane.hash(views, min(num_bytes, payload_bytes))
         except BlockingIOError:
-            self._reading = None
-            return False
+            num_bytes = -1
         except Exception as error:
             lane.fault = error
         finally:
@@ -323,9 +321,13 @@ class IoThread:
             self._reading = None
             if lane.is_closed:
                 return False
-            self._has_moved = True
-            self._received(lane, num_bytes, payload_bytes)
-        return num_bytes == asked_bytes or lane.channel.pending()
+            if num_bytes >= 0:
+                self._has_moved = True
+                self._received(lane, num_bytes, payload_bytes)
+            if num_bytes == asked_bytes or lane.is_closed or lane.channel.pending():
+                return not lane.is_closed
+            lane.wait_for_burst()
+        return False
 
     def _received(self, lane: Lane, num_bytes: int, payload_bytes: int) -> None:
         if lane.fault is not None:

@@ -1,12 +1,13 @@
 """Lanes against iperf3 and a plain copy, and how rooms fare when links and peers go.
 
-Usage: run.py [--out FILE] [--only CASE,...] [--repeats N] [--nice N]. Needs root and iperf3; takes less than eight
-minutes. Every path is in network namespaces of its own, which are gone afterwards.
+Usage: run.py [--out FILE] [--only CASE,...] [--repeats N] [--nice N]. Needs root and iperf3; takes
+less than eight minutes. Every path is in network namespaces of its own, which are gone afterwards.
 """
 
 import argparse
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -84,6 +85,7 @@ def main() -> int:
         print("bench-transport:", "; ".join(missing), file=sys.stderr)
         return 2
     os.nice(options.nice)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that namespaces are removed
     began_s, rows = time.monotonic(), Rows()
     known = cases(rows, options.repeats)
     wanted = options.only.split(",") if options.only else list(known)
@@ -95,7 +97,7 @@ def main() -> int:
             # One case that fails must not cost the figures of the others; the row says so.
             rows.add(name, "lanes", f"failed: {error!r:.160}", 0, "1")
             failed += 1
-    rows.save(options.out, began_s, options.nice)
+        rows.save(options.out, began_s, options.nice)
     return int(failed > 0)
 
 
