@@ -29,7 +29,7 @@ def decide(request: Q, snapshot: Snapshot[Q], now_s: float) -> Decision | Refusa
     threshold_tokens = snapshot.threshold_tokens
     if uncached_tokens <= threshold_tokens:
         return _decision(Route.LOCAL, Reason.BELOW_THRESHOLD, local, decode, region, node)
-    if region.link.closed or _comes_home(uncached_tokens, threshold_tokens, region, local):
+    if region.link.closed or _comes_home(request, snapshot, local, remote):
         return _decision(Route.LOCAL, Reason.LINK_CONGESTED, local, decode)
     return _decision(Route.OFFLOAD, Reason.ABOVE_THRESHOLD, node, decode, region, local)
 
@@ -103,35 +103,56 @@ def _pick_prefills(
 def _pick_remote(
     request: Q, snapshot: Snapshot[Q], now_s: float, *, avoid: frozenset[str]
 ) -> _Remote[Q] | None:
-    """Return the best remote node and its region; regions behind open links come first."""
-    prompt_tokens = request.prompt_tokens
+    """Return the remote node whose cache of this prompt would be here first, and its region.
+
+    Regions behind open links come first.
+    """
     best: _Remote[Q] | None = None
-    best_rank: tuple[bool, float, tuple[int, int, str]] | None = None
+    best_rank: tuple[bool, float, int, str] | None = None
     for region in snapshot.remotes:
         node = pick_best(region.pool.candidates(request, now_s, avoid), request)
         if node is None:
             continue
         if len(snapshot.remotes) == 1:
             return region, node
-        link = region.link
-        rank = (link.closed, link.threshold_factor, _rank(node, prompt_tokens))
+        arrival_s = _arrival_s(node, region, request.prompt_tokens)
+        rank = (region.link.closed, arrival_s, node.in_flight, node.record.name)
         if best_rank is None or rank < best_rank:
             best, best_rank = (region, node), rank
     return best
 
 
-def _comes_home(
-    uncached_tokens: int, threshold_tokens: int, region: RemoteRegion[Q], local: NodeState
-) -> bool:
-    """Say whether a prompt above the threshold stays local because the link fills."""
-    raised_tokens = threshold_tokens * region.link.threshold_factor
-    return uncached_tokens <= raised_tokens and local.backlog_tokens <= threshold_tokens
+def _comes_home(request: Q, snapshot: Snapshot[Q], local: NodeState, remote: _Remote[Q]) -> bool:
+    """Say whether a prompt above the threshold stays local because the link fills.
+
+    Only where that is faster, and while the local backlog is small: those below the threshold
+    have nowhere else to go.
+    """
+    region, node = remote
+    uncached_tokens = request.prompt_tokens - _counted_prefix_tokens(local, region, node)
+    if uncached_tokens > snapshot.threshold_tokens * region.link.threshold_factor:
+        return False
+    if local.backlog_tokens > snapshot.threshold_tokens:
+        return False
+    work_tokens = local.backlog_tokens + request.prompt_tokens - local.prefix_tokens
+    local_s = work_tokens / snapshot.tokens_per_s
+    return local_s <= _arrival_s(node, region, request.prompt_tokens)
 
 
 def _counted_prefix_tokens(local: NodeState, region: RemoteRegion[Q], remote: NodeState) -> int:
     if region.link.bandwidth is Bandwidth.SCARCE:
         return local.prefix_tokens
     return max(local.prefix_tokens, remote.prefix_tokens)
+
+
+def _arrival_s(node: NodeState, region: RemoteRegion[Q], prompt_tokens: int) -> float:
+    """Return how long until the prompt's cache is here: prefill, or what waits for the link.
+
+    The two overlap, as a cache is sent while it is computed; the link is idle or it is the limit.
+    """
+    uncached_tokens = prompt_tokens - node.prefix_tokens
+    prefill_s = (node.backlog_tokens + uncached_tokens) / region.tokens_per_s
+    return max(prefill_s, region.link.wait_s + uncached_tokens / region.link_tokens_per_s)
 
 
 def _decide_alone(

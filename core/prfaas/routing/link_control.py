@@ -25,10 +25,14 @@ class LinkSignal:
 
 @dataclass(frozen=True, slots=True)
 class LinkLimits:
-    """When to do what. Each pair is (calm, alarm): between the two nothing changes."""
+    """When to do what. Each pair is (calm, alarm): between the two nothing changes.
+
+    A backlog of seconds is usual where a link is not much faster than one prefill produces; it is
+    alarming when it costs as much as what offloading a prompt saves.
+    """
 
     utilisation: tuple[float, float] = (0.75, 0.90)
-    backlog_s: tuple[float, float] = (0.10, 0.50)
+    backlog_s: tuple[float, float] = (0.5, 2.0)
     loss: tuple[float, float] = (0.005, 0.05)
     abundant_utilisation: tuple[float, float] = (0.35, 0.55)
     raise_by: float = 1.3
@@ -49,11 +53,12 @@ class LinkControl:
         self._limits = limits or LinkLimits()
         self._factor = 1.0
         self._bandwidth = Bandwidth.SCARCE
+        self._wait_s = 0.0
 
     @property
     def rule(self) -> LinkRule:
         """The rule after the last signal, for an open link."""
-        return LinkRule(self._bandwidth, self._factor)
+        return LinkRule(self._bandwidth, self._factor, wait_s=self._wait_s)
 
     def on_signal(self, signal: LinkSignal) -> LinkRule:
         """Take one period's signal and return the rule until the next."""
@@ -62,6 +67,7 @@ class LinkControl:
             self._factor = limits.max_factor
             self._bandwidth = Bandwidth.SCARCE
             return LinkRule(self._bandwidth, self._factor, closed=True)
+        self._wait_s = signal.backlog_s
         if self._is_alarming(signal):
             self._factor = min(self._factor * limits.raise_by, limits.max_factor)
         elif self._is_calm(signal):

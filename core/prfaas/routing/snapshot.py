@@ -1,5 +1,6 @@
 """What a routing decision is made from."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -103,34 +104,46 @@ class LinkRule:
     """What the state of a region's link means for offloads to it.
 
     A request is offloaded above `threshold_tokens` times `threshold_factor` (1 for a healthy link,
-    more as it fills); a closed link gets none. What a filling link sends home is budgeted: a local
-    node takes it only while its backlog is at most `threshold_tokens`, so that a slow link does
-    not become a flooded local cluster.
+    more as it fills); a closed link gets none. What a filling link sends home it sends only to a
+    local node that is done earlier and has a backlog of at most `threshold_tokens`, so that a slow
+    link does not become a flooded local cluster. `wait_s` is how long what waits for the link now
+    will take.
     """
 
     bandwidth: Bandwidth = Bandwidth.SCARCE
     threshold_factor: float = 1.0
     closed: bool = False
+    wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteRegion(Generic[Q]):
-    """The prefill nodes of another region and the link to it."""
+    """The prefill nodes of another region and the link to it.
+
+    `tokens_per_s` is how fast a node prefills and `link_tokens_per_s` how many tokens' cache the
+    link carries: what regions are compared by. The defaults take all regions for equal.
+    """
 
     region: str
     pool: NodePool[Q]
     link: LinkRule = LinkRule()
+    tokens_per_s: float = 1.0
+    link_tokens_per_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Generic[Q]):
-    """All nodes at one moment. `region` is where requests are decoded."""
+    """All nodes at one moment. `region` is where requests are decoded.
+
+    `tokens_per_s` is how fast a local node prefills, in the unit of `RemoteRegion.tokens_per_s`.
+    """
 
     region: str
     threshold_tokens: int
     decodes: NodePool[Q]
     local: NodePool[Q]
     remotes: tuple[RemoteRegion[Q], ...] = ()
+    tokens_per_s: float = 1.0
 
 
 def snapshot_of(

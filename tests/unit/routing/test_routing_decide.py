@@ -182,9 +182,13 @@ def test_a_congested_link_brings_the_shortest_offloads_home(
 
 
 def test_a_congested_link_sends_no_more_home_than_there_is_room_for() -> None:
-    rule = LinkRule(threshold_factor=8.0)
     busy = node("b-prefill-0", backlog_tokens=T + 1, in_flight=1)
-    for local, reason in ((replace_backlog(busy, T), "link_congested"), (busy, "above_threshold")):
+    for local, wait_s, reason in (
+        (replace_backlog(busy, T), 9 * T, "link_congested"),
+        (replace_backlog(busy, T), 0, "above_threshold"),  # offloading is faster
+        (busy, 9 * T, "above_threshold"),  # there is no room
+    ):
+        rule = LinkRule(threshold_factor=8.0, wait_s=wait_s)
         decision = decide(request(2 * T), with_link(rule, A, local, D), 0.0)
         assert isinstance(decision, Decision)
         assert decision.reason is Reason(reason)
@@ -199,14 +203,20 @@ def replace_backlog(state: NodeState, tokens: int) -> NodeState:
 
 def test_of_several_regions_the_one_behind_the_better_link_prefills() -> None:
     plain = snapshot(A, node("c-prefill-0", backlog_tokens=500), B, D)
-    slow, fast = plain.remotes
-    snap = replace(plain, remotes=(replace(slow, link=LinkRule(threshold_factor=1.5)), fast))
-    decision = decide(request(T * 2), snap, 0.0)
-    assert isinstance(decision, Decision)
-    assert decision.prefill.name == "c-prefill-0"
-    decision = decide(request(T * 2), plain, 0.0)
-    assert isinstance(decision, Decision)
-    assert decision.prefill.name == "a-prefill-0"
+    a, c = plain.remotes
+    for changed, prefill in (
+        ((a, c), "a-prefill-0"),
+        # 200 tokens at 1 per second against 700.
+        ((replace(a, link=LinkRule(wait_s=499)), c), "a-prefill-0"),
+        ((replace(a, link=LinkRule(wait_s=701)), c), "c-prefill-0"),
+        ((replace(a, link_tokens_per_s=0.25), c), "c-prefill-0"),
+        ((a, replace(c, tokens_per_s=4.0)), "c-prefill-0"),
+        ((replace(a, link=LinkRule(closed=True)), c), "c-prefill-0"),
+        ((replace(a, link=LinkRule(threshold_factor=1.5)), c), "a-prefill-0"),
+    ):
+        decision = decide(request(T * 2), replace(plain, remotes=changed), 0.0)
+        assert isinstance(decision, Decision)
+        assert decision.prefill.name == prefill, changed
 
 
 def test_the_order_of_the_nodes_does_not_matter() -> None:

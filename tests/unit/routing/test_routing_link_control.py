@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 from prfaas.routing import Bandwidth, LinkControl, LinkLimits, LinkRule, LinkSignal
 
 CALM = LinkSignal(utilisation=0.2, backlog_s=0.0)
-FULL = LinkSignal(utilisation=0.98, backlog_s=0.8)
+FULL = LinkSignal(utilisation=0.98, backlog_s=2.5)
 DOWN = LinkSignal(utilisation=0.0, backlog_s=9.0, up=False)
 
 
@@ -39,8 +41,8 @@ def test_after_an_outage_offloads_come_back_slowly() -> None:
 def test_between_calm_and_alarm_nothing_changes() -> None:
     control = LinkControl()
     raised = control.on_signal(FULL)
-    middle = LinkSignal(utilisation=0.8, backlog_s=0.3)
-    assert control.on_signal(middle) == raised
+    middle = LinkSignal(utilisation=0.8, backlog_s=1.0)
+    assert control.on_signal(middle) == replace(raised, wait_s=1.0)
     calm = LinkControl()
     calm.on_signal(CALM)
     assert calm.on_signal(LinkSignal(0.45, 0.0)).bandwidth is Bandwidth.ABUNDANT

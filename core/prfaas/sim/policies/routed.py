@@ -15,7 +15,7 @@ from prfaas.routing import (
 from prfaas.sim.request import SimRequest
 
 if TYPE_CHECKING:
-    from prfaas.sim.world import World
+    from prfaas.sim.world import Region, World
 
 
 class ThresholdPolicy:
@@ -37,7 +37,8 @@ class ThresholdPolicy:
             threshold_tokens=self.threshold_tokens,
             decodes=world.decodes,
             local=world.pd.pool,
-            remotes=tuple(RemoteRegion(r.name, r.pool) for r in world.remotes.values()),
+            tokens_per_s=_tokens_per_s(world, world.pd),
+            remotes=tuple(_remote(world, region) for region in world.remotes.values()),
         )
 
     def place(self, request: SimRequest, now_s: float) -> Decision | Refusal:
@@ -69,3 +70,20 @@ class ThresholdPolicy:
         """Follow these rules of the links, by region, from now on."""
         remotes = tuple(replace(r, link=rules[r.region]) for r in self.snapshot.remotes)
         self._snapshot = replace(self.snapshot, remotes=remotes)
+
+
+def _remote(world: "World", region: "Region") -> RemoteRegion[SimRequest]:
+    """Return a region as routing compares it: its speeds are those at the mean prompt."""
+    mean_tokens = float(world.workload.prompt_tokens.mean())
+    kv_bytes = region.profile.kv_bytes.at(mean_tokens)
+    return RemoteRegion(
+        region.name,
+        region.pool,
+        tokens_per_s=_tokens_per_s(world, region),
+        link_tokens_per_s=mean_tokens * region.link_bytes_per_s / kv_bytes,
+    )
+
+
+def _tokens_per_s(world: "World", region: "Region") -> float:
+    mean_tokens = float(world.workload.prompt_tokens.mean())
+    return mean_tokens / region.profile.prefill_s.at(mean_tokens)
