@@ -22,6 +22,7 @@ from prfaas.sim.policies.contender import (
 from prfaas.sim.record import Columns, columns_of
 from prfaas.sim.scenario import CacheSpec, Fault, Workload
 from prfaas.sim.summary import Slo, Summary, summarise
+from prfaas.sim.usage import LinkLog, LinkWatch
 from prfaas.sim.world import World
 from prfaas.throughput import Demand
 from prfaas.workload import Reuse, Trace, prefix_hits
@@ -31,7 +32,8 @@ from prfaas_cli.simulation_options import POISSON, ArrivalSpec, targets_of
 #: homogeneous baseline is 9.73 s.
 DEFAULT_TTFT_S = 10.0
 
-_PARTS = 100
+#: Over the arrivals the links are read so many times: ten times per bin of the series.
+_PARTS = 1200
 #: A run that does not end by itself (a link that stays dead) is ended after so many times the span
 #: of its arrivals, and an hour.
 _MOST_SPANS = 20
@@ -130,9 +132,11 @@ def run(question: Question, contender: Contender, progress: Progress) -> Run:
     faults = tuple(fault for fault in question.faults if fault.target in known)
     began_s = time.process_time()
     world = World(contender.deployment, workload, contender.make_policy(), faults=faults)
-    columns, until_s = _run(world, lambda share: progress(contender.name, share))
+    columns, links, until_s = _run(world, lambda share: progress(contender.name, share))
     cpu_s = time.process_time() - began_s
-    summary = summarise(columns, contender.deployment, slo=question.slo, until_s=until_s)
+    summary = summarise(
+        columns, contender.deployment, slo=question.slo, links=links, until_s=until_s
+    )
     return Run(contender, rate_of(question, contender), summary, digest(columns), cpu_s)
 
 
@@ -159,8 +163,9 @@ def workload_of(question: Question, contender: Contender) -> Workload:
     )
 
 
-def _run(world: World, progress: Callable[[float], None]) -> tuple[Columns, float]:
-    """Run a world to its end and return the columns and, if it has none, where it was stopped."""
+def _run(world: World, progress: Callable[[float], None]) -> tuple[Columns, LinkLog, float]:
+    """Run a world to its end; return columns, what links sent and, if it has no end, its stop."""
+    watch = LinkWatch({name: r.egress for name, r in world.remotes.items() if r.egress is not None})
     last_s = float(world.workload.arrival_s[-1])
     for part in range(_PARTS):
         until_s = last_s * (part + 1) / _PARTS
@@ -168,10 +173,16 @@ def _run(world: World, progress: Callable[[float], None]) -> tuple[Columns, floa
             world.events.run(until_s)
         else:
             world.run(until_s)
+        watch.read(until_s)
         progress((part + 1) / _PARTS)
     most_s = last_s * _MOST_SPANS + 3600.0
-    ended = world.events.run(most_s)
-    return columns_of(world.record, world.workload), math.inf if ended else most_s
+    ended = world.ended == len(world.workload.arrival_s)
+    for until_s in np.linspace(last_s, most_s, _PARTS * _MOST_SPANS)[1:]:
+        if ended:
+            break
+        ended = world.events.run(float(until_s)) or world.ended == len(world.workload.arrival_s)
+        watch.read(world.events.now_s)
+    return columns_of(world.record, world.workload), watch.log(), math.inf if ended else most_s
 
 
 def _case_of(question: Question) -> Case:
@@ -234,6 +245,8 @@ def plain(value: Any) -> Any:
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, np.ndarray):
         return [plain(item) for item in value.tolist()]
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):

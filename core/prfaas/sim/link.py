@@ -138,6 +138,13 @@ class FairLink:
         self._advance()
         return self.sent_bytes
 
+    def sent_by_now(self) -> float:
+        """Return the same without any effect: a reader must not change what is simulated."""
+        rate = self._capped_rate
+        if self._share_count:
+            rate += self._level * self._share_weight
+        return self.sent_bytes + rate * max(self._events.now_s - self._since_s, 0.0)
+
     def _advance(self) -> None:
         now_s = self._events.now_s
         passed_s = now_s - self._since_s

@@ -16,6 +16,7 @@ from prfaas.sim.intervals import open_seconds, quantiles_in_bins
 from prfaas.sim.record import Columns, Outcome
 from prfaas.sim.scenario import Deployment
 from prfaas.sim.timeline import STAGES, Timeline, timeline_of
+from prfaas.sim.usage import ClusterUse, LinkLog, LinkUse, StageUse, Usage
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -83,27 +84,6 @@ class Breakdown:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkUse:
-    """Bytes that left all PrfaaS clusters; moves of cached prefixes are not among them.
-
-    `share` is of what may be used of the links; `peak_share` is that of the fullest bin.
-    """
-
-    bytes_per_s: float
-    share: float
-    peak_share: float
-
-
-@dataclass(frozen=True, slots=True)
-class StageUse:
-    """How full each stage was, of what the deployment began with; 0 where there is none."""
-
-    prfaas_prefill: float
-    pd_prefill: float
-    pd_decode: float
-
-
-@dataclass(frozen=True, slots=True)
 class Series:
     """The run over time; arrays of shape `(BINS,)`, `requests[stage]` being a mean number in it."""
 
@@ -122,7 +102,8 @@ class Summary:
     """One run. Rates are requests per second, all figures of requests after the warm-up.
 
     `attainment` is the share that met the SLO, `ttft_curve_s` the TTFT at the shares of `CURVE`.
-    `stable` is False where queues grew; `growth` is the seconds of delay added per second.
+    `clusters` are the PrfaaS clusters one by one. Requests came up to `span_s`, the run ended at
+    `end_s`. `stable` is False where queues grew; `growth` is the seconds of delay added per second.
     """
 
     offered_per_s: float
@@ -138,6 +119,9 @@ class Summary:
     breakdown: Breakdown
     link: LinkUse
     utilisation: StageUse
+    clusters: tuple[ClusterUse, ...]
+    span_s: float
+    end_s: float
     stable: bool
     growth: float
     series: Series
@@ -148,12 +132,13 @@ def summarise(
     deployment: Deployment,
     *,
     slo: Slo,
+    links: LinkLog,
     warmup_share: float = 0.1,
     until_s: float = math.inf,
 ) -> Summary:
     """Return what a run comes to, less its warm-up: a share of the time over which requests came.
 
-    `until_s` is where the run was stopped, if it was.
+    `links` is what their links sent, `until_s` where the run was stopped, if it was.
 
     Raises:
         ConfigError: warmup_share is not from 0 to below 1.
@@ -169,7 +154,8 @@ def summarise(
     tpot_s = columns.tpot_s
     good = columns.answered & (ttft_s <= slo.ttft_s) & (tpot_s <= slo.tpot_s * (1 + _ROUNDING))
     growth, stable = _growth(columns, timeline, tried, ttft_s)
-    series = _series(columns, deployment, timeline, ttft_s)
+    usage = Usage(columns, deployment, timeline, links)
+    series = _series(columns, usage, ttft_s)
     return Summary(
         offered_per_s=float(arrived.sum() / window.seconds),
         throughput_per_s=window.count(columns.finish_s) / window.seconds,
@@ -182,8 +168,11 @@ def summarise(
         e2e=_percentiles(e2e_s[tried]),
         ttft_curve_s=_curve(ttft_s[tried]),
         breakdown=_breakdown(columns, arrived),
-        link=_link(columns, deployment, timeline, window.edges_s, series),
-        utilisation=_utilisation(columns, deployment, timeline, window.edges_s),
+        link=usage.link(window.edges_s, series.edges_s),
+        utilisation=usage.stages(window.edges_s),
+        clusters=usage.clusters(window.edges_s, series.edges_s, arrived),
+        span_s=min(float(columns.arrival_s[-1]), timeline.horizon_s),
+        end_s=timeline.horizon_s,
         stable=stable,
         growth=growth,
         series=series,
@@ -283,88 +272,15 @@ def _growth(
     return slope, not grows
 
 
-def _utilisation(
-    columns: Columns, deployment: Deployment, timeline: Timeline, edges_s: Floats
-) -> StageUse:
-    shares = _shares(columns, deployment, timeline, edges_s)
-    return StageUse(**{name: float(share[0]) for name, share in shares.items() if name != "link"})
-
-
-def _shares(
-    columns: Columns, deployment: Deployment, timeline: Timeline, edges_s: Floats
-) -> dict[str, Floats]:
-    """Return per bin how full each stage was."""
-    decode = deployment.pd.profile.decode
-    places = decode.batch_within(deployment.tpot_s) if decode else 0
-    # By chunked prefill the nodes that prefill also decode.
-    decoding = deployment.pd.prefill if deployment.chunk_tokens else deployment.pd.decode
-    away = columns.region > 0
-    busy = {
-        "prfaas_prefill": _prefilling(columns, deployment, timeline, away, edges_s),
-        "pd_prefill": _prefilling(columns, deployment, timeline, ~away, edges_s),
-        "pd_decode": open_seconds(*timeline.of("decode"), edges_s),
-        "link": _sent(columns, deployment, timeline, edges_s),
-    }
-    most = {
-        "prfaas_prefill": float(sum(remote.instances for remote in deployment.remotes)),
-        "pd_prefill": float(deployment.pd.prefill),
-        "pd_decode": float(decoding * places),
-        "link": math.fsum(remote.usable_bytes_per_s for remote in deployment.remotes),
-    }
-    widths_s = np.diff(edges_s)
-    return {
-        name: seconds / (widths_s * most[name]) if most[name] else np.zeros(len(widths_s))
-        for name, seconds in busy.items()
-    }
-
-
-def _prefilling(
-    columns: Columns, deployment: Deployment, timeline: Timeline, here: Mask, edges_s: Floats
-) -> Floats:
-    """Return the instance-seconds of prefill per bin; requests of one batch count once."""
-    begin_s, end_s = (point[here] for point in timeline.of("prefill"))
-    if deployment.batch_tokens and len(begin_s):
-        region = columns.region[here]
-        order = np.lexsort((end_s, begin_s, region))
-        keys = np.stack([region[order], begin_s[order], end_s[order]])
-        first = np.concatenate([[True], np.any(np.diff(keys) != 0, axis=0)])
-        begin_s, end_s = begin_s[order][first], end_s[order][first]
-    return open_seconds(begin_s, end_s, edges_s)
-
-
-def _sent(columns: Columns, deployment: Deployment, timeline: Timeline, edges_s: Floats) -> Floats:
-    """Return the bytes that left over the links per bin.
-
-    A transfer is taken to be even from its first byte to its last. Layer by layer it begins with
-    prefill, else after it.
-    """
-    stage = "prefill" if deployment.layers > 1 else "transfer"
-    begin_s, end_s = timeline.of(stage)[0], timeline.of("transfer")[1]
-    sent = (columns.region > 0) & (end_s > begin_s) & (columns.kv_bytes > 0)
-    seconds = end_s[sent] - begin_s[sent]
-    return open_seconds(begin_s[sent], end_s[sent], edges_s, columns.kv_bytes[sent] / seconds)
-
-
-def _link(
-    columns: Columns,
-    deployment: Deployment,
-    timeline: Timeline,
-    edges_s: Floats,
-    series: Series,
-) -> LinkUse:
-    most = math.fsum(remote.usable_bytes_per_s for remote in deployment.remotes)
-    rate = float(_sent(columns, deployment, timeline, edges_s)[0] / (edges_s[1] - edges_s[0]))
-    return LinkUse(rate, rate / most if most else 0.0, float(series.link.max()))
-
-
-def _series(columns: Columns, deployment: Deployment, timeline: Timeline, ttft_s: Floats) -> Series:
+def _series(columns: Columns, usage: Usage, ttft_s: Floats) -> Series:
+    timeline = usage.timeline
     edges_s = np.linspace(0.0, timeline.horizon_s, BINS + 1)
     tried = columns.outcome != Outcome.REFUSED
     at_s, ttft_s = columns.arrival_s[tried], ttft_s[tried]
     widths_s = np.diff(edges_s)
     return Series(
         edges_s=edges_s,
-        **_shares(columns, deployment, timeline, edges_s),
+        **usage.shares(edges_s),
         ttft_p50_s=quantiles_in_bins(at_s, ttft_s, edges_s, 0.5),
         ttft_p90_s=quantiles_in_bins(at_s, ttft_s, edges_s, 0.9),
         requests={stage: open_seconds(*timeline.of(stage), edges_s) / widths_s for stage in STAGES},

@@ -13,6 +13,7 @@ from prfaas.reasons import Route
 from prfaas.sim.record import ROUTES, Columns, Outcome
 from prfaas.sim.scenario import Deployment
 from prfaas.sim.summary import BINS, CURVE, Slo, Summary, summarise
+from prfaas.sim.usage import LinkLog
 from prfaas.throughput import PdCluster, PrefillCluster
 
 NAN = math.nan
@@ -23,6 +24,8 @@ DEPLOYMENT = Deployment(
     layers=57,
 )
 OUTPUT_TOKENS = 101
+#: 5000 bytes in the first ten seconds, 2000 of them in the last two.
+LINKS = LinkLog(np.array([0.0, 8.0, 10.0, 30.0]), {"far": np.array([0.0, 3000.0, 5000.0, 5000.0])})
 
 #: arrival, prefill start, prefill end, KV arrival, first token; decode takes 100 steps more.
 PLAIN = (
@@ -52,7 +55,7 @@ def columns_of(rows: Any, *, step_s: float = 0.025, **changed: Any) -> Columns:
 
 
 def summary_of(columns: Columns, **options: Any) -> Summary:
-    options = {"slo": SLO, "warmup_share": 0.0} | options
+    options = {"slo": SLO, "links": LINKS, "warmup_share": 0.0} | options
     return summarise(columns, DEPLOYMENT, **options)
 
 
@@ -152,7 +155,7 @@ def test_utilisation_of_the_stages() -> None:
 def test_a_batch_keeps_its_instance_busy_once() -> None:
     rows = ((0.0, 0.0, 10.0, 10.0, 10.025), (0.0, 0.0, 10.0, 10.0, 10.025), (20.0,) * 5)
     batched = replace(DEPLOYMENT, batch_tokens=4096)
-    found = summarise(columns_of(rows), batched, slo=SLO, warmup_share=0)
+    found = summarise(columns_of(rows), batched, slo=SLO, links=LINKS, warmup_share=0)
     assert found.utilisation.pd_prefill == pytest.approx(10 / (2 * 20))
     assert summary_of(columns_of(rows)).utilisation.pd_prefill == pytest.approx(20 / (2 * 20))
 
@@ -163,10 +166,25 @@ def test_link_use() -> None:
     found = summary_of(far)
     assert found.link.bytes_per_s == pytest.approx(5000 / 20)
     assert found.link.share == pytest.approx(0.25)
-    assert found.link.peak_share == pytest.approx(0.5)
-    # All of it in the two seconds after prefill where layers are not sent one by one.
-    whole = summarise(far, replace(DEPLOYMENT, layers=1), slo=SLO, warmup_share=0)
-    assert whole.link.peak_share == pytest.approx(2.5)
+    # The fullest bin lies in those two seconds: the link sent at its rate.
+    assert found.link.peak_share == pytest.approx(1.0)
+
+
+def test_each_cluster_has_its_own_figures() -> None:
+    near = replace(DEPLOYMENT.remotes[0], name="near", instances=2, egress_bytes_per_s=500.0)
+    both = replace(DEPLOYMENT, remotes=(*DEPLOYMENT.remotes, near))
+    regions = columns_of(PLAIN, region=np.array([1, 2, 2], dtype=np.int8))
+    sent = {**LINKS.sent_bytes, "near": np.array([0.0, 0.0, 0.0, 2500.0])}
+    found = summarise(
+        regions, both, slo=SLO, links=LinkLog(LINKS.at_s, sent), warmup_share=0
+    ).clusters
+    assert [(use.name, use.instances, use.offloaded) for use in found] == [
+        ("far", 4, 1),
+        ("near", 2, 2),
+    ]
+    assert [use.prefill for use in found] == pytest.approx([2 / (4 * 20), 6 / (2 * 20)])
+    assert [use.link.share for use in found] == pytest.approx([0.25, 1250 / (20 * 500)])
+    assert found[1].link.peak_share == pytest.approx(125 / 500)
 
 
 def test_series_hold_all_request_seconds() -> None:
