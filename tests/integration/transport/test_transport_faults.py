@@ -50,7 +50,8 @@ def reset_lane(node: Any, index: int = 0) -> None:
     if index < len(lanes):
         sock = lanes[index].sock
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        sock.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # it may be on its way up or down
+            sock.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
