@@ -1,7 +1,8 @@
 """Cases from the shell's side: a built-in one by name, or a file with the files that it names."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from prfaas.errors import ConfigError
 
@@ -9,6 +10,8 @@ if TYPE_CHECKING:
     from prfaas.planning import Case
 
 PAPER = "paper"
+
+_Read = TypeVar("_Read")
 
 
 def load_case(name: str) -> "Case":
@@ -31,9 +34,17 @@ def load_case(name: str) -> "Case":
     return parse_case(
         text,
         source=name,
-        profiles={file: _text(path.parent / file) for file in named.profiles},
-        trace=read_trace(path.parent / named.trace) if named.trace else None,
+        profiles={file: _named(name, "profile", file, _text) for file in named.profiles},
+        trace=_named(name, "requests.trace", named.trace, read_trace) if named.trace else None,
     )
+
+
+def _named(case: str, key: str, file: str, read: Callable[[Path], _Read]) -> _Read:
+    """Read a file that a case names; an error names the case and the key as well."""
+    try:
+        return read(Path(case).parent / file)
+    except ConfigError as error:
+        raise ConfigError(f"{case}: {key} = {file!r}: {error}") from None
 
 
 def _text(path: Path) -> str:

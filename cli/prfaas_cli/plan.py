@@ -1,5 +1,7 @@
 """`prfaasctl plan`: the threshold and roles that let the most requests through, and why."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +14,7 @@ from prfaas_cli.place import JsonOption
 if TYPE_CHECKING:
     from prfaas.planning import Case
 
+_OPTIONS = {"threshold_tokens": "--threshold", "n_p": "--n-p", "n_d": "--n-d"}
 _PLOT_TYPES = (".svg", ".png", ".pdf")
 
 
@@ -57,7 +60,8 @@ def plan(
     if plot is not None and plot.suffix.lower() not in _PLOT_TYPES:
         raise ConfigError(f"--plot {plot}: allowed: a file ending in {', '.join(_PLOT_TYPES)}")
     wanted = with_fixed(load_case(case), threshold_tokens=threshold, n_p=n_p, n_d=n_d)
-    found = study(_with_link(wanted, link), Expectation(expectation.value))
+    with _as_options({"threshold_tokens": threshold, "n_p": n_p, "n_d": n_d}):
+        found = study(_with_link(wanted, link), Expectation(expectation.value))
     output = Output(as_json=as_json)
     if plot is not None:
         from prfaas_cli.plan_plot import draw
@@ -69,6 +73,19 @@ def plan(
         f" in {found.search_s * 1e3:.1f} ms"
     )
     output.result(document_of(found), lambda: lines_of(found))
+
+
+@contextmanager
+def _as_options(fixed: Mapping[str, int | None]) -> Iterator[None]:
+    """Name in errors the option that fixed a value, where the search knows only its field."""
+    try:
+        yield
+    except ConfigError as error:
+        text = str(error)
+        for field, value in fixed.items():
+            if value is not None:
+                text = text.replace(f"{field} = ", f"{_OPTIONS[field]} ")
+        raise ConfigError(text) from None
 
 
 def _with_link(case: "Case", rate: str | None) -> "Case":

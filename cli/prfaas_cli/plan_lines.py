@@ -6,7 +6,15 @@ from prfaas.planning import Change, More, Plan
 from prfaas.throughput import Stage
 from prfaas.units import format_rate
 from prfaas_cli.output import table
-from prfaas_cli.plan_study import Study, baselines_of, ratios, requests_per_cost
+from prfaas_cli.plan_rent import rent_cells, rent_of
+from prfaas_cli.plan_study import (
+    Study,
+    baselines_of,
+    breaks_cost,
+    limits,
+    ratios,
+    requests_per_cost,
+)
 
 _STAGES = {
     Stage.PRFAAS_PREFILL: "prefill of the PrfaaS clusters",
@@ -19,6 +27,10 @@ _STAGES = {
 def lines_of(study: Study) -> Iterator[str]:
     """Give the lines of a study."""
     yield from _head(study)
+    yield ""
+    rents = rent_of(study.case.site, study.plan)
+    yield from table(list(rent_cells(rents, study.plan.cost_per_hour)))
+    yield from _kept(study)
     yield ""
     yield from table(comparison(study))
     yield ""
@@ -41,7 +53,35 @@ def comparison(study: Study) -> list[list[str]]:
         rows.append(
             ["requests per price", *(_number(requests_per_cost(p), 0) for p in shown.values())]
         )
+        rows.append(["cost per hour", *(_cost(study, found) for found in shown.values())])
+    if study.case.constraints.ttft is not None:
+        rows.append(["TTFT of the goal (s)", *(_late(study, found) for found in shown.values())])
     return rows
+
+
+def _cost(study: Study, found: Plan) -> str:
+    over = ", above the limit" if breaks_cost(study, found) else ""
+    return _number(found.cost_per_hour) + over
+
+
+def _late(study: Study, found: Plan) -> str:
+    at = limits(study, found)
+    missed = ", misses the goal" if "ttft_s" in at.breaks else ""
+    return _number(at.ttft_s) + missed
+
+
+def _kept(study: Study) -> Iterator[str]:
+    """Say by how much the plan keeps the limits of TTFT and cost."""
+    at, constraints = limits(study, study.plan), study.case.constraints
+    goal, limit = constraints.ttft, constraints.max_cost_per_hour
+    if goal is not None and at.ttft_s is not None and at.ttft_spare_s is not None:
+        of = "mean" if goal.quantile is None else f"P{goal.quantile * 100:g}"
+        yield (
+            f"TTFT goal: {of} with transfer of at most {goal.seconds:.2f} s: kept,"
+            f" {at.ttft_s:.2f} s, {at.ttft_spare_s:.2f} s to spare"
+        )
+    if limit is not None and at.cost_spare is not None:
+        yield f"cost limit: {limit:.2f} per hour: kept, {at.cost_spare:.2f} to spare"
 
 
 _titles = {"homogeneous": "homogeneous PD", "naive": "naive heterogeneous PD"}
@@ -118,7 +158,14 @@ def _more(study: Study) -> Iterator[str]:
         yield (
             f"{_what(change)}: {after.lambda_max:.2f} req/s ({change.gain:+.2f}), with"
             f" t = {after.threshold_tokens}, N_p / N_d = {after.n_p} / {after.n_d}"
+            + _over(study, after)
         )
+
+
+def _over(study: Study, after: Plan) -> str:
+    if not breaks_cost(study, after):
+        return ""
+    return f"; costs {_number(after.cost_per_hour)} per hour, above the limit"
 
 
 def _what(change: Change) -> str:

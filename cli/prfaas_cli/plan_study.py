@@ -10,14 +10,19 @@ from prfaas.planning import (
     Case,
     Change,
     Constraints,
+    Limits,
     Plan,
     Site,
     baselines,
+    least_cost,
+    limits_of,
     plan,
     sensitivity,
+    too_low,
 )
 from prfaas.throughput import Expectation, Stage
 from prfaas.throughput.equations import role_imbalance
+from prfaas_cli.plan_rent import rent_document, rent_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +45,13 @@ def study(case: Case, expectation: Expectation) -> Study:
     """
     site, demand, constraints = case.site, case.demand, case.constraints
     began_s = time.perf_counter()
-    found = plan(site, demand, constraints, expectation=expectation)
+    try:
+        found = plan(site, demand, constraints, expectation=expectation)
+    except ConfigError as error:
+        raise ConfigError(f"case {case.name}: {error}") from None
     search_s = time.perf_counter() - began_s
     if found.lambda_max <= 0:
-        raise ConfigError(
-            f"case {case.name}: nothing gets through: {found.stages.bottleneck} takes no request"
-            f" at N_prfaas / N_p / N_d = {sum(found.n_prfaas)} / {found.n_p} / {found.n_d}"
-        )
+        raise ConfigError(f"case {case.name}: {_why_nothing(case, found, expectation)}")
     return Study(
         case=case,
         expectation=expectation,
@@ -55,6 +60,32 @@ def study(case: Case, expectation: Expectation) -> Study:
         changes=sensitivity(site, demand, found, constraints, expectation=expectation),
         search_s=search_s,
     )
+
+
+def _why_nothing(case: Case, found: Plan, expectation: Expectation) -> str:
+    """Say why the best plan lets nothing through: the limit of cost, or else the full stage."""
+    cost = case.constraints.max_cost_per_hour
+    if cost is not None:
+        least = least_cost(case.site, case.demand, case.constraints, expectation=expectation)
+        if least is not None:
+            return too_low(cost, least)
+    return (
+        f"nothing gets through: {found.stages.bottleneck} takes no request"
+        f" at N_prfaas / N_p / N_d = {sum(found.n_prfaas)} / {found.n_p} / {found.n_d}"
+    )
+
+
+def limits(study: Study, found: Plan) -> Limits:
+    """Return how the plan or a baseline stands to the case's limits."""
+    site = study.case.site
+    if not found.n_prfaas:
+        site = replace(site, remotes=())
+    return limits_of(site, study.case.demand, study.case.constraints, found)
+
+
+def breaks_cost(study: Study, found: Plan) -> bool:
+    """Tell whether a plan costs more than the case allows."""
+    return "max_cost_per_hour" in limits(study, found).breaks
 
 
 def with_links(case: Case, bytes_per_s: float) -> Case:
@@ -93,14 +124,17 @@ def document_of(study: Study) -> dict[str, Any]:
         "prefill_to_decode": role_imbalance(at.theta_prfaas, at.theta_pd_p, at.theta_pd_d),
         "clusters": _clusters(study),
         "ttft": _ttft(found),
+        "ttft_goal": _ttft_goal(study),
+        "rent": rent_document(rent_of(study.case.site, found)),
         "cost_per_hour": found.cost_per_hour,
+        "max_cost_per_hour": study.case.constraints.max_cost_per_hour,
         "requests_per_cost": requests_per_cost(found),
         "baselines": {
-            name: None if other is None else _baseline(other)
+            name: None if other is None else _baseline(study, other)
             for name, other in baselines_of(study).items()
         },
         "ratios": ratios(study),
-        "sensitivity": [_change(change) for change in study.changes],
+        "sensitivity": [_change(study, change) for change in study.changes],
         "search_ms": study.search_s * 1e3,
         "evaluated": found.evaluated,
     }
@@ -166,7 +200,19 @@ def _ttft(found: Plan) -> dict[str, float]:
     }
 
 
-def _baseline(found: Plan) -> dict[str, Any]:
+def _ttft_goal(study: Study) -> dict[str, float | None] | None:
+    goal, at = study.case.constraints.ttft, limits(study, study.plan)
+    if goal is None:
+        return None
+    return {
+        "seconds": goal.seconds,
+        "quantile": goal.quantile,
+        "plan_s": at.ttft_s,
+        "spare_s": at.ttft_spare_s,
+    }
+
+
+def _baseline(study: Study, found: Plan) -> dict[str, Any]:
     at = found.stages
     return {
         "n_prfaas": sum(found.n_prfaas),
@@ -181,10 +227,11 @@ def _baseline(found: Plan) -> dict[str, Any]:
         "ttft": _ttft(found),
         "cost_per_hour": found.cost_per_hour,
         "requests_per_cost": requests_per_cost(found),
+        "breaks": list(limits(study, found).breaks),
     }
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change(study: Study, change: Change) -> dict[str, Any]:
     return {
         "more": str(change.more),
         "cluster": change.cluster,
@@ -194,4 +241,6 @@ def _change(change: Change) -> dict[str, Any]:
         "n_p": change.plan.n_p,
         "n_d": change.plan.n_d,
         "bottleneck": str(change.plan.stages.bottleneck),
+        "cost_per_hour": change.plan.cost_per_hour,
+        "breaks": ["max_cost_per_hour"] if breaks_cost(study, change.plan) else [],
     }

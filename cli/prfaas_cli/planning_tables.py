@@ -1,10 +1,12 @@
 """The comparison tables of docs/planning.md: the paper's figures beside ours.
 
-    python -m prfaas_cli.planning_tables [FILE]
+    python -m prfaas_cli.planning_tables [FILE] [--write]
 
-prints them, or puts them into the file between its marks. A test compares the committed file.
+prints them, or the file with them between its marks; --write puts them into the file. A test
+compares the committed file.
 """
 
+import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -177,11 +179,35 @@ def _number(value: float) -> str:
     )
 
 
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m prfaas_cli.planning_tables",
+        description="Print the comparison tables of docs/planning.md, or a file filled with them.",
+    )
+    parser.add_argument("file", nargs="?", type=Path, help="a file with marks, as planning.md")
+    parser.add_argument("--write", action="store_true", help="change the file; needs one")
+    return parser
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SystemExit(f"{path}: cannot be read: {error}") from None
+
+
 def main(arguments: Sequence[str]) -> None:
-    """Print the tables, or fill them into the file that is named."""
-    if arguments:
-        path = Path(arguments[0])
-        path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
+    """Print the tables, or the filled file; change the file only when told to."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.write and options.file is None:
+        parser.error("--write: needs the file to change")
+    if options.file is not None:
+        text = filled(_read(options.file))
+        if options.write:
+            options.file.write_text(text, encoding="utf-8")
+        else:
+            sys.stdout.write(text)
         return
     for name, table in tables().items():
         sys.stdout.write(f"{name}\n\n{table}\n\n")

@@ -3,7 +3,8 @@
 from prfaas.planning.baselines import Baselines, baselines
 from prfaas.planning.case import Case, CaseFiles, case_files, parse_case
 from prfaas.planning.grid import threshold_grid
-from prfaas.planning.search import Plan, plan
+from prfaas.planning.limits import Limits, limits_of
+from prfaas.planning.search import Plan, least_cost, plan, too_low
 from prfaas.planning.sensitivity import Change, More, sensitivity
 from prfaas.planning.site import Constraints, PdPool, Site, TtftGoal
 
@@ -13,6 +14,7 @@ __all__ = [
     "CaseFiles",
     "Change",
     "Constraints",
+    "Limits",
     "More",
     "PdPool",
     "Plan",
@@ -20,8 +22,11 @@ __all__ = [
     "TtftGoal",
     "baselines",
     "case_files",
+    "least_cost",
+    "limits_of",
     "parse_case",
     "plan",
     "sensitivity",
     "threshold_grid",
+    "too_low",
 ]

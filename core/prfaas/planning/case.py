@@ -5,7 +5,7 @@ them and gives what they hold to `parse_case`.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,17 +99,30 @@ def parse_case(
         site = Site(
             remotes,
             pd,
-            prices=top.prices("prices"),
+            prices=top.prices("prices", known=_hardware(remotes, pd)),
             homogeneous_instances=baselines.whole_or_none("homogeneous_instances", least=2),
         )
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
-    if constraints.max_cost_per_hour is not None and site.cost_per_hour() is None:
-        hardware = ", ".join(sorted({cluster.profile.hardware for cluster in site.clusters}))
-        top.table("constraints", allowed=_CONSTRAINTS).refuse(
-            "max_cost_per_hour", f"only with prices for {hardware}"
-        )
+    limited = top.table("constraints", allowed=_CONSTRAINTS)
+    _check_prices(site, constraints, limited)
     return Case(top.text("name", source), site, demand, constraints)
+
+
+def _hardware(remotes: Sequence[PrefillCluster], pd: PdPool) -> tuple[str, ...]:
+    """Return what may have a price: the hardware of the site, and that of the catalog."""
+    profiles = [*(remote.profile for remote in remotes), pd.profile]
+    profiles += [find_profile(name) for name in catalog_names()]
+    return tuple(dict.fromkeys(profile.hardware for profile in profiles))
+
+
+def _check_prices(site: Site, constraints: Constraints, limited: Table) -> None:
+    """Refuse a limit of cost where a cluster's hardware has no price."""
+    hardware = {cluster.profile.hardware for cluster in site.clusters}
+    missing = sorted(hardware - set(site.prices))
+    if constraints.max_cost_per_hour is not None and missing:
+        names = ", ".join(f'"{name}"' for name in missing)
+        limited.refuse("max_cost_per_hour", f"only with all prices; [prices] lacks {names}")
 
 
 def _top(text: str, source: str) -> Table:
@@ -147,7 +160,10 @@ def _is_file(profile: str) -> bool:
 def _profile(row: Table, files: Mapping[str, str]) -> InstanceProfile:
     name = row.text("profile")
     if _is_file(name):
-        return parse_profile(files[name], name)
+        try:
+            return parse_profile(files[name], name)
+        except ConfigError as error:
+            raise ConfigError(f"{row.name('profile')}: {error}") from None
     if name not in catalog_names():
         row.refuse("profile", f"a profile file (.json), or one of {', '.join(catalog_names())}")
     return find_profile(name)

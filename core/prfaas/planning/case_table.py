@@ -90,12 +90,10 @@ class Table:
             for index, row in enumerate(rows)
         ]
 
-    def prices(self, key: str) -> dict[str, float]:
-        """Return a table of any keys with numbers that are not negative."""
-        raw = self._raw.get(key, {})
-        names = tuple(raw) if isinstance(raw, dict) else ()
-        table = self.table(key, allowed=names)
-        return {name: table.number(name, NOT_NEGATIVE) for name in names}
+    def prices(self, key: str, *, known: tuple[str, ...]) -> dict[str, float]:
+        """Return a table of known keys with numbers that are not negative."""
+        table = self.table(key, allowed=known)
+        return {name: table.number(name, NOT_NEGATIVE) for name in known if name in table}
 
     def refuse(self, key: str, allowed: str) -> NoReturn:
         """Raise the error of a key whose value is not allowed."""

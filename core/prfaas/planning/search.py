@@ -30,6 +30,7 @@ class Plan:
     """The best deployment found. `n_prfaas` is per PrfaaS cluster, in the site's order.
 
     `evaluated` is the number of combinations of threshold and instances that were compared.
+    `cost_per_hour` is that of the instances with a role, not of idle ones.
     """
 
     threshold_tokens: int
@@ -70,7 +71,7 @@ def plan(
         ConfigError: no plan keeps the constraints; the text says which.
     """
     constraints = constraints or Constraints()
-    site = _with_link_share(site, constraints.link_share)
+    site = with_link_share(site, constraints.link_share)
     parts = split_at(demand.lengths, threshold_grid(demand.lengths, constraints), expectation)
     sites = list(_sites(site, constraints))
     best: _Found | None = None
@@ -81,7 +82,7 @@ def plan(
         found = _best_of(smaller, roles, demand, constraints, parts) if roles else None
         best = _better(best, found)
     if best is None:
-        raise ConfigError(_why_none(site, sites, constraints))
+        raise ConfigError(_why_none(site, sites, demand, constraints, expectation))
     return _plan_of(best, demand, expectation, evaluated)
 
 
@@ -174,14 +175,15 @@ def _plan_of(found: _Found, demand: Demand, expectation: Expectation, evaluated:
     site, threshold = found.site, found.threshold
     pd = site.pd.divided(found.n_p, found.n_d)
     at = stages(site.remotes, pd, demand, threshold, expectation=expectation)
+    n_prfaas = tuple(remote.instances for remote in site.remotes)
     return Plan(
         threshold_tokens=round(threshold) if np.isfinite(threshold) else NEVER,
-        n_prfaas=tuple(remote.instances for remote in site.remotes),
+        n_prfaas=n_prfaas,
         n_p=found.n_p,
         n_d=found.n_d,
         stages=at,
         ttft=ttft_of(site.remotes, site.pd.profile, demand.lengths, threshold),
-        cost_per_hour=site.cost_per_hour(),
+        cost_per_hour=site.resized(n_prfaas, found.n_p + found.n_d).cost_per_hour(),
         evaluated=evaluated,
     )
 
@@ -190,7 +192,8 @@ def _plan_of(found: _Found, demand: Demand, expectation: Expectation, evaluated:
 NEVER = 1 << 30
 
 
-def _with_link_share(site: Site, share: float) -> Site:
+def with_link_share(site: Site, share: float) -> Site:
+    """Return the site with no link used above the share."""
     if share >= 1:
         return site
     remotes = tuple(
@@ -199,14 +202,84 @@ def _with_link_share(site: Site, share: float) -> Site:
     return replace(site, remotes=remotes)
 
 
-def _why_none(site: Site, sites: list[Site], constraints: Constraints) -> str:
-    if not sites:
-        cost = constraints.max_cost_per_hour
-        return f"max_cost_per_hour = {cost}: too low for any choice of instances"
-    if not any(_roles(smaller, constraints) for smaller in sites):
-        return (
-            f"n_p, n_d, min_prefill, min_decode: no division of {site.pd.instances} instances of"
-            f" {site.pd.name} keeps them"
-        )
-    assert constraints.ttft is not None
-    return f"ttft_s = {constraints.ttft.seconds}: no threshold keeps it, even without queues"
+def least_cost(
+    site: Site,
+    demand: Demand,
+    constraints: Constraints,
+    *,
+    expectation: Expectation = Expectation.MEAN_LENGTH,
+) -> float | None:
+    """Return the lowest cost per hour that lets requests through; None where no cost does."""
+    site = with_link_share(site, constraints.link_share)
+    parts = split_at(demand.lengths, threshold_grid(demand.lengths, constraints), expectation)
+
+    def works(smaller: Site) -> bool:
+        roles = _roles(smaller, constraints)
+        found = _best_of(smaller, roles, demand, constraints, parts) if roles else None
+        return found is not None and found.rate > 0
+
+    if not works(site):
+        return None
+    whole = replace(constraints, max_cost_per_hour=float("inf"))
+    by_cost = sorted(_sites(site, whole), key=lambda smaller: smaller.cost_per_hour() or 0.0)
+    return next((smaller.cost_per_hour() for smaller in by_cost if works(smaller)), None)
+
+
+def _why_none(
+    site: Site,
+    sites: list[Site],
+    demand: Demand,
+    constraints: Constraints,
+    expectation: Expectation,
+) -> str:
+    roles = _why_no_roles(site, constraints)
+    if roles:
+        return roles
+    cost = constraints.max_cost_per_hour
+    if cost is not None:
+        least = least_cost(site, demand, constraints, expectation=expectation)
+        if least is not None:
+            return too_low(cost, least)
+        if not sites:
+            return f"max_cost_per_hour = {cost}: too low for any choice of instances"
+    return _why_late(site, demand, constraints)
+
+
+def too_low(cost: float, least: float) -> str:
+    """Say that a limit of cost is below the least that works."""
+    return (
+        f"max_cost_per_hour = {cost:g}: allowed: {least:g} or more, the least with which requests"
+        " get through and all else is kept"
+    )
+
+
+def _why_no_roles(site: Site, constraints: Constraints) -> str | None:
+    """Say which fixed count or floor leaves the whole site without a division."""
+    if _roles(site, constraints):
+        return None
+    total, pd = site.pd.instances, site.pd.name
+    floors = {"n_p": constraints.min_prefill, "n_d": constraints.min_decode}
+    for key, other, floor in (("n_p", "n_d", "min_prefill"), ("n_d", "n_p", "min_decode")):
+        count, most = getattr(constraints, key), total - floors[other]
+        if count is not None and not floors[key] <= count <= most:
+            return (
+                f"{key} = {count}: allowed: {floors[key]} ({floor}) to {most}, as {pd} has {total}"
+                " instances"
+            )
+    return f"n_p, n_d, min_prefill, min_decode: no division of {total} instances of {pd} keeps them"
+
+
+def _why_late(site: Site, demand: Demand, constraints: Constraints) -> str:
+    """Say what misses the TTFT: the threshold that was fixed, or all of them."""
+    goal, fixed = constraints.ttft, constraints.threshold_tokens
+    assert goal is not None
+    if fixed is not None:
+        grid = threshold_grid(demand.lengths, replace(constraints, threshold_tokens=None))
+        keeping = grid[keeps_ttft(site, demand.lengths, goal, grid)]
+        if len(keeping):
+            nearest = keeping[np.argmin(np.abs(keeping - fixed))]
+            return (
+                f"threshold_tokens = {fixed:.0f}: misses ttft_s = {goal.seconds:g};"
+                f" allowed: one that keeps it, the nearest is {nearest:.0f}"
+            )
+    return f"ttft_s = {goal.seconds:g}: no threshold keeps it, even without queues"

@@ -162,7 +162,63 @@ def test_wrong_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert "allowed: a file ending in .svg" in refused(capsys, "--plot", "plan.gif")
     nowhere = str(tmp_path / "none" / "plan.svg")
     assert f"--plot {nowhere}: No such file" in refused(capsys, "--plot", nowhere)
-    assert "no division of 8 instances" in refused(capsys, "--n-p", "9")
+    assert f"{bad}: profile = 'mine.json': " in refused(capsys, "--case", str(bad))
+    assert "--n-p 9: allowed: 0 (min_prefill) to 7, as pd has 8" in refused(capsys, "--n-p", "9")
+    assert "--n-d 0: allowed: 1 (min_decode) to 8" in refused(capsys, "--n-d", "0")
+
+
+LIMITED = (
+    PAPER_CASE.replace("tpot_s = 0.025", "tpot_s = 0.025\nttft_s = 3.7\nttft_quantile = 0.9")
+    + "[constraints]\nmax_cost_per_hour = 15\n"
+)
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> str:
+    (tmp_path / "limited.toml").write_text(LIMITED)
+    return str(tmp_path / "limited.toml")
+
+
+def test_what_to_rent_is_said_and_that_the_limits_are_kept(
+    capsys: pytest.CaptureFixture[str], limited: str
+) -> None:
+    found = planned(capsys, "--case", limited)
+    assert [row["used"] + row["idle"] for row in found["rent"]] == [4, 8]
+    assert sum(row["cost_per_hour"] for row in found["rent"]) == found["cost_per_hour"] <= 15
+    assert 0 <= found["ttft_goal"]["spare_s"] == pytest.approx(3.7 - found["ttft_goal"]["plan_s"])
+    assert run_command(["plan", "--case", limited], as_json=False) == 0
+    out = capsys.readouterr().out
+    assert "TO RENT  USED  IDLE" in out
+    assert "TTFT goal: P90 with transfer of at most 3.70 s: kept" in out
+    assert "cost limit: 15.00 per hour: kept" in out
+
+
+def test_what_breaks_a_limit_is_marked(capsys: pytest.CaptureFixture[str], limited: str) -> None:
+    found = planned(capsys, "--case", limited)
+    assert found["baselines"]["homogeneous"]["breaks"] == ["ttft_s"]
+    assert found["baselines"]["naive"]["breaks"] == ["max_cost_per_hour"]
+    for row in found["sensitivity"]:
+        assert row["breaks"] == (["max_cost_per_hour"] if row["cost_per_hour"] > 15 else [])
+    assert run_command(["plan", "--case", limited], as_json=False) == 0
+    out = capsys.readouterr().out
+    assert "16.00, above the limit" in out
+    assert "9.72, misses the goal" in out
+    assert "per hour, above the limit" in out
+
+
+def test_a_limit_of_cost_that_is_too_low_names_the_least_that_works(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "low.toml").write_text(PAPER_CASE + "[constraints]\nmax_cost_per_hour = 1\n")
+    said = refused(capsys, "--case", str(tmp_path / "low.toml"))
+    assert "case paper: max_cost_per_hour = 1: allowed: 2 or more" in said
+
+
+def test_a_threshold_that_misses_the_goal_is_named(
+    capsys: pytest.CaptureFixture[str], limited: str
+) -> None:
+    said = refused(capsys, "--case", limited, "--threshold", "1000000")
+    assert "case paper: --threshold 1000000: misses ttft_s = 3.7; allowed: one that keeps" in said
 
 
 def test_the_command_line_starts_without_numpy_and_matplotlib() -> None:

@@ -40,7 +40,9 @@ def test_the_commands_are_found() -> None:
     assert len(SHOWN) >= 1
 
 
-def test_the_committed_tables_are_what_the_command_makes(tmp_path: Path) -> None:
+def test_the_committed_tables_are_what_the_command_makes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert TEXT.count("<!-- end ") == 4
     assert filled(TEXT) == TEXT
     blank = re.sub(r"(<!-- table-6 -->).*?(<!-- end table-6 -->)", r"\1\n\2", TEXT, flags=re.DOTALL)
@@ -48,12 +50,22 @@ def test_the_committed_tables_are_what_the_command_makes(tmp_path: Path) -> None
     copy = tmp_path / "planning.md"
     copy.write_text(blank, encoding="utf-8")
     main([str(copy)])
+    assert capsys.readouterr().out == TEXT
+    assert copy.read_text(encoding="utf-8") == blank
+    main(["--write", str(copy)])
     assert copy.read_text(encoding="utf-8") == TEXT
 
 
 def test_the_tables_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     main([])
     assert "| Theta_prfaas | 1.61 | 1.57 | -2.4% |" in capsys.readouterr().out
+
+
+def test_the_help_says_how_to_write(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    assert "--write" in capsys.readouterr().out
 
 
 def test_the_documented_case_is_the_papers() -> None:

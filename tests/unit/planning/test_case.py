@@ -100,6 +100,8 @@ BAD = [
     ("[prices]", "[constraints]\nthreshold_step_tokens = 0\n[prices]", "threshold_step_tokens = 0"),
     ("[prices]", "[constraints]\nlink_share = 2\n[prices]", "constraints.link_share = 2"),
     ('"8x H20" = 1.0', "[constraints]\nmax_cost_per_hour = 9", "max_cost_per_hour = 9: allowed:"),
+    ('"8x H20" =', '"8xH20" =', "prices.8xH20: unknown key; allowed: 8x H200, 8x H20$"),
+    ('"8x H20" = 1.0', "[constraints]\nmax_cost_per_hour = 9", 'lacks "8x H20"'),
     ('name = "pd"', 'name = "prfaas"', "names must differ"),
     ("homogeneous_instances = 12", "homogeneous_instances = 1", "homogeneous_instances = 1"),
     ("[pd]", "[pdd]", "pdd: unknown key"),
