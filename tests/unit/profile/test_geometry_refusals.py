@@ -98,9 +98,20 @@ def test_a_senseless_config_is_refused_by_field(
     assert len(str(raised.value)) < 3000
 
 
-def test_an_unknown_architecture_is_refused_with_what_is_known() -> None:
-    with pytest.raises(ConfigError, match=r"'RwkvForCausalLM' is not known; .*LlamaFor"):
-        geometry_of({"architectures": ["RwkvForCausalLM"]})
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Qwen3NxtForCausalLM", r"is not known; closest: Qwen3NextForCausalLM.*; give the S_kv"),
+        ("RwkvForCausalLM", r"'RwkvForCausalLM' is not known; nothing known is like it; give"),
+        ("DeepseekV32ForCausalLM", r"DeepseekV32ForCausalLM: .*indexer are not known here; give"),
+    ],
+)
+def test_an_unknown_architecture_is_refused_with_the_closest_and_what_to_do(
+    name: str, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said) as raised:
+        geometry_of({"architectures": [name]})
+    assert len(str(raised.value)) < 300
 
 
 def test_a_model_without_any_cache_is_refused() -> None:

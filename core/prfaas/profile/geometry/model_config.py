@@ -1,13 +1,19 @@
 """From a `config.json` to a geometry: who reads which architecture."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from prfaas.errors import ConfigError
 from prfaas.profile.geometry.dtypes import STATE_BYTES, Dtypes
-from prfaas.profile.geometry.families import FAMILIES, MODEL_TYPES, Family
+from prfaas.profile.geometry.families import FAMILIES, INDEXED, MODEL_TYPES, Family
 from prfaas.profile.geometry.fields import Fields
 from prfaas.profile.geometry.kv_geometry import KvGeometry
+
+_INSTEAD = (
+    "give the S_kv of a profile as a table of measured sizes, or name an architecture whose cache"
+    " is laid out alike"
+)
 
 
 def geometry_of(config: Mapping[str, Any], *, dtypes: Dtypes | None = None) -> KvGeometry:
@@ -54,9 +60,25 @@ def _family_of(config: Mapping[str, Any]) -> tuple[str, Family]:
     architecture = _architecture_of(config)
     family = FAMILIES.get(architecture)
     if family is None:
-        known = ", ".join(known_architectures())
-        raise ConfigError(f"architecture {architecture!r:.80} is not known; known: {known}")
+        raise ConfigError(_why_unknown(architecture))
     return architecture, family
+
+
+def _why_unknown(architecture: str) -> str:
+    if architecture in INDEXED:
+        return (
+            f"{architecture}: the cached keys of a sparse-attention indexer are not known here;"
+            f" {_INSTEAD}"
+        )
+    stems = {_stem(name): name for name in known_architectures()}
+    close = [stems[stem] for stem in get_close_matches(_stem(architecture), stems, n=3)]
+    closest = f"closest: {', '.join(close)}" if close else "nothing known is like it"
+    return f"architecture {architecture!r:.80} is not known; {closest}; {_INSTEAD}"
+
+
+def _stem(architecture: str) -> str:
+    """Return what tells architectures apart: their names end alike."""
+    return architecture[:80].partition("For")[0].lower()
 
 
 def _architecture_of(config: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """The known architectures, each with the function that reads its layers from a config."""
 
 from prfaas.profile.geometry.families.family import Family
-from prfaas.profile.geometry.families.latent import LATENT
+from prfaas.profile.geometry.families.latent import INDEXED, LATENT
 from prfaas.profile.geometry.families.linear import LINEAR
 from prfaas.profile.geometry.families.mamba import MAMBA
 from prfaas.profile.geometry.families.softmax import SOFTMAX
@@ -47,4 +47,4 @@ MODEL_TYPES = {
 }
 """What stands for a config that names no architecture, by `model_type`."""
 
-__all__ = ["FAMILIES", "MODEL_TYPES", "Family"]
+__all__ = ["FAMILIES", "INDEXED", "MODEL_TYPES", "Family"]

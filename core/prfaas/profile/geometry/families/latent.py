@@ -32,3 +32,6 @@ LATENT = {
         "MiniCPM3ForCausalLM",
     )
 }
+
+INDEXED = ("DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM")
+"""Latent attention behind a sparse-attention indexer, whose own cached keys are not known."""
