@@ -63,12 +63,14 @@ def offload(
     from prfaas_cli.output import Output
     from prfaas_cli.profile_files import load_profile
     from prfaas_cli.trace_file import read_trace
-    from prfaas_cli.trace_offload import Fleet, offload_document, offload_lines
+    from prfaas_cli.trace_offload import Fleet, check_tpot, offload_document, offload_lines
 
     profiles = load_profile(local).profile, load_profile(remote).profile
     rate_bits = parse_rate(link, option="--link")
     rtt_s = parse_duration(rtt, option="--rtt", bounds=ROUND_TRIP)
     route = Route(*profiles, rate_bits / 8, rtt_s, pipelined)
-    fleet = Fleet(local_instances, remote_instances, parse_duration(tpot, option="--tpot"))
+    tpot_s = parse_duration(tpot, option="--tpot")
+    check_tpot(route.local, tpot_s)
+    fleet = Fleet(local_instances, remote_instances, tpot_s)
     document = offload_document(read_trace(file), route, fleet)
     Output(as_json=as_json).result(document, lambda: offload_lines(document))

@@ -8,7 +8,9 @@ import numpy as np
 
 from prfaas.errors import ConfigError
 from prfaas.planning import PdPool, Plan, Site, plan
+from prfaas.profile import InstanceProfile
 from prfaas.throughput import Demand, PrefillCluster
+from prfaas.units import format_duration, format_rate
 from prfaas.workload import EmpiricalLengths, Reuse, Trace, mean_of, prefix_hits
 from prfaas.workload.offload_share import (
     Route,
@@ -24,6 +26,20 @@ class Fleet:
     local_instances: int
     remote_instances: int
     tpot_s: float
+
+
+def check_tpot(local: InstanceProfile, tpot_s: float) -> None:
+    """Refuse a TPOT that no batch of the local instances keeps.
+
+    Raises:
+        ConfigError: naming the least that can be kept.
+    """
+    if local.decode is not None and local.decode.batch_within(tpot_s) == 0:
+        least = f"{local.decode.step_s.at(1) * 1e3:g}ms"
+        raise ConfigError(
+            f"--tpot {format_duration(tpot_s)}: allowed: {least} or more, the decode step of"
+            f" {local.name} at batch 1"
+        )
 
 
 def offload_document(trace: Trace, route: Route, fleet: Fleet) -> dict[str, Any]:
@@ -96,7 +112,6 @@ def _plan(lengths: EmpiricalLengths, output_tokens: float, route: Route, fleet: 
 
 def offload_lines(document: dict[str, Any]) -> Iterator[str]:
     """Yield the document for a person."""
-    from prfaas.units import format_duration, format_rate
     from prfaas_cli.output import table
 
     fleet = document["fleet"]

@@ -159,3 +159,11 @@ def test_wrong_arguments_are_said_in_one_line(
     assert code == 2
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_a_tpot_that_nothing_keeps_is_refused(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, "trace", "offload", trace, "--tpot", "1ms")
+    assert (code, out) == (2, "")
+    assert "--tpot 1ms: allowed: 25ms or more, the decode step of paper-1t-h20" in err
