@@ -52,8 +52,6 @@ def profile_json(document: "ProfileDocument") -> dict[str, Any]:
     """Return what `show` shows, as plain JSON values; throughput in 10^9 bits per second."""
     from dataclasses import asdict
 
-    from prfaas.profile import Origin
-
     profile, how = document.profile, document.provenance
     return {
         **_head(profile),
@@ -61,10 +59,20 @@ def profile_json(document: "ProfileDocument") -> dict[str, Any]:
         "machine": asdict(how.machine),
         "versions": dict(how.versions),
         "complete": how.complete,
-        "caveat": _OPTIMISTIC if profile.origin is Origin.ESTIMATED else None,
+        "caveat": _caveat(document),
         "lengths": [_length(profile, tokens) for tokens in _LENGTHS],
         "decode": _decode(profile),
     }
+
+
+def _caveat(document: "ProfileDocument") -> str | None:
+    """Return what is known of AIConfigurator's estimates; nothing is known of another's."""
+    from prfaas.profile import Origin
+    from prfaas_cli.aiconfigurator import PACKAGE
+
+    profile = document.profile
+    is_theirs = profile.origin is Origin.ESTIMATED and profile.source.startswith(PACKAGE)
+    return _OPTIMISTIC if is_theirs else None
 
 
 def profile_lines(shown: dict[str, Any]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """`profile show` and `list`, called as the command line calls them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,15 @@ def test_show_marks_what_is_extrapolated(
     assert [row["extrapolated"] for row in shown["lengths"]] == [[], [], [], ["prefill_s"]]
     assert [row["batch"] for row in shown["decode"]["steps"]] == [1, 2, 4, 6]
     assert shown["lengths"][0]["phi_gbps"] == pytest.approx(2**20 / 0.5 * 8 / 1e9)
+
+
+def test_a_guess_of_ones_own_has_not_the_caveat_of_aiconfigurator(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(render_profile(replace(MEASURED, origin=Origin.ESTIMATED)))
+    assert "kernel times" not in said(capsys, "show", str(file))
+    assert json.loads(said(capsys, "show", str(file), "--json"))["caveat"] is None
 
 
 @pytest.mark.parametrize(
