@@ -1,10 +1,12 @@
 """`prfaasctl profile show` and `list`: what a profile says, and which profiles there are."""
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from prfaas.errors import ConfigError
 from prfaas_cli.place import JsonOption
 
 if TYPE_CHECKING:
@@ -25,12 +27,23 @@ _LENGTHS = (1 * _K, 8 * _K, 32 * _K, 128 * _K)
 def show(
     profile: Annotated[str, typer.Argument(help="A name from `profile list`, or a profile file.")],
     as_json: JsonOption = False,
+    as_file: Annotated[
+        bool, typer.Option("--file", help="Print it as a profile file, to copy and change.")
+    ] = False,
 ) -> None:
     """Show S_kv, T_prefill, KV throughput and decode steps of a profile, and its source."""
     from prfaas_cli.output import Output
     from prfaas_cli.profile_files import load_profile
 
-    shown = profile_json(load_profile(profile))
+    if as_file and as_json:
+        raise ConfigError("--file: not with --json: a profile file is JSON of a form of its own")
+    document = load_profile(profile)
+    if as_file:
+        from prfaas.profile.document import render_profile
+
+        sys.stdout.write(render_profile(document.profile, document.provenance))
+        return
+    shown = profile_json(document)
     Output(as_json=as_json).result(shown, lambda: profile_lines(shown))
 
 

@@ -118,7 +118,13 @@ def _json(text: str | bytes, where: str) -> Any:
 def _checked(raw: Any, where: str) -> Any:
     """Refuse what is no profile, or one of a later version, before looking at its fields."""
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        raise ConfigError(f'{where}: format: must be "{FORMAT}"; is this a profile file?')
+        is_shown = isinstance(raw, dict) and "lengths" in raw and "decodes" in raw
+        hint = (
+            "this is of `profile show --json`; `profile show --file` prints a profile file"
+            if is_shown
+            else "is this a profile file?"
+        )
+        raise ConfigError(f'{where}: format: must be "{FORMAT}"; {hint}')
     if raw.get("version") != VERSION or isinstance(raw["version"], bool):
         said = f"{raw.get('version')!r:.40}"
         raise ConfigError(f"{where}: version: {said}: this prfaasctl reads version {VERSION}")
