@@ -59,7 +59,7 @@ def lanes_pair(
     config: dict[str, Any],
     *,
     layers: int = 32,
-    pages: int = 256,
+    pages: int = 128,
 ) -> tuple[Endpoint, Endpoint]:
     """Return a sender in the first namespace and a receiver in the second, connected."""
     setting = {"layers": layers, "pages": pages, "config": config}

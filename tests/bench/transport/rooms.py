@@ -53,7 +53,7 @@ def submit_under_load(rows: Rows, case: str, path: NetworkPath) -> None:
     send, receive = lanes_pair(path.namespaces, path.hosts, {"lanes": 8})
     with closing(send), closing(receive):
         time.sleep(0.5)
-        receive.ask("steady", seconds=4, warm_s=0.5, pages=8, at_once=8)
+        receive.ask("steady", seconds=4, warm_s=0.5, pages=1, at_once=24)
         took_s = sorted(send.ask("stats")["submit_s"])
     for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
         value = took_s[min(len(took_s) - 1, int(share * len(took_s)))]
@@ -66,9 +66,9 @@ def cut_link(rows: Rows, case: str, path: NetworkPath, cut_s: float = 3.0) -> No
     send, receive = lanes_pair(path.namespaces, path.hosts, config)
     with closing(send), closing(receive):
         time.sleep(1.0)
-        receive.ask("open", pages=256)
+        receive.ask("open", pages=128)
         receive.put("progress", seconds=cut_s + 4.0, step_s=0.01)
-        time.sleep(1.5)
+        time.sleep(0.8)
         before = _resent(send)
         _set_loss(path, 1.0)
         time.sleep(cut_s)
@@ -103,7 +103,7 @@ def killed_receiver(rows: Rows, case: str, path: NetworkPath, rtt_s: float) -> N
     send, receive = lanes_pair(path.namespaces, path.hosts, {"lanes": 8})
     with closing(send), closing(receive):
         time.sleep(1.0)
-        receive.ask("open", pages=256)
+        receive.ask("open", pages=128)
         time.sleep(0.5)
         killed_s = time.time()
         receive.process.kill()
@@ -118,7 +118,7 @@ def vanished_receiver(rows: Rows, case: str, path: NetworkPath) -> None:
     send, receive = lanes_pair(path.namespaces, path.hosts, config)
     with closing(send), closing(receive):
         time.sleep(1.0)
-        receive.ask("open", pages=256)
+        receive.ask("open", pages=128)
         time.sleep(0.5)
         gone_s = time.time()
         _set_loss(path, 1.0)
