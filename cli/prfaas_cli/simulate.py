@@ -8,17 +8,19 @@ import typer
 
 from prfaas.errors import ConfigError
 from prfaas_cli.place import JsonOption
+from prfaas_cli.plan import Mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from prfaas.planning import Case
     from prfaas.workload import Trace
     from prfaas_cli.output import Output
     from prfaas_cli.simulation import Comparison, Question
 
 _DEFAULT_REQUESTS = 20_000
 #: Progress is told this often at most, and not at all by runs that are done before.
-_TELL_EVERY_S = 5.0
+_TELL_EVERY_S = 2.0
 
 
 def simulate(
@@ -78,6 +80,21 @@ def simulate(
             metavar="FAULT",
         ),
     ] = None,
+    expectation: Annotated[
+        Mean,
+        typer.Option(help="What plans take a time to be: exact, or as plan's own default, mean."),
+    ] = Mean.EXACT,
+    threshold: Annotated[
+        int | None,
+        typer.Option(min=0, help="Threshold (tokens) of prfaas, at first, and of threshold."),
+    ] = None,
+    n_p: Annotated[
+        int | None, typer.Option("--n-p", min=0, help="Their local prefill instances.")
+    ] = None,
+    n_d: Annotated[int | None, typer.Option("--n-d", min=1, help="Their decode instances.")] = None,
+    link: Annotated[
+        str | None, typer.Option(help="Give every link this rate, as in 10gbit.", metavar="RATE")
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(help="Write a page with plots, .html.", metavar="FILE")
     ] = None,
@@ -88,8 +105,9 @@ def simulate(
 ) -> None:
     """Simulate a case under one or more policies: latencies, goodput, how full each stage is."""
     from prfaas.sim.policies.contender import CONTENDERS
+    from prfaas.throughput import Expectation
     from prfaas.units import parse_duration
-    from prfaas_cli.cases import load_case
+    from prfaas_cli.cases import PAPER, load_case
     from prfaas_cli.output import Output
     from prfaas_cli.simulation import Question
     from prfaas_cli.simulation_options import ArrivalSpec, parse_fault, positive, replay_command
@@ -101,11 +119,10 @@ def simulate(
         return
     given = {"--arrivals": arrivals, "--load": load, "--rate": rate}
     _check_together(given, trace=trace, speed=speed, cache_tokens=cache_tokens)
-    if report is not None and (report.suffix.lower() != ".html" or not report.parent.is_dir()):
-        raise ConfigError(f"--report {report}: allowed: a file ending in .html, in a folder")
+    _check_report(report)
     recorded = None if trace is None else read_trace(trace)
     question = Question(
-        case=load_case(case),
+        case=_changed(load_case(case), link, threshold_tokens=threshold, n_p=n_p, n_d=n_d),
         policies=tuple(dict.fromkeys(policy or CONTENDERS)),
         arrivals=ArrivalSpec.parse(arrivals or "poisson"),
         load=positive(0.8 if load is None else load, "--load"),
@@ -120,12 +137,13 @@ def simulate(
         own_caches=own_caches,
         ttft_s=None if ttft is None else positive(ttft, "--ttft"),
         faults=tuple(map(parse_fault, fault or ())),
+        expectation=Expectation(expectation.value),
     )
     options = {
-        "--case": case,
+        "--case": case if case == PAPER else Path(case).absolute(),
         "--policy": policy,
         "--arrivals": arrivals,
-        "--trace": trace,
+        "--trace": trace and trace.absolute(),
         "--speed": speed,
         "--load": load,
         "--rate": rate,
@@ -137,8 +155,31 @@ def simulate(
         "--own-caches": own_caches,
         "--ttft": ttft,
         "--fault": fault,
+        "--expectation": expectation.value,
+        "--threshold": threshold,
+        "--n-p": n_p,
+        "--n-d": n_d,
+        "--link": link,
     }
     _answer(question, output, report, replay_command(options))
+
+
+def _changed(case: "Case", link: str | None, **fixed: int | None) -> "Case":
+    """Return the case with its plan and its links as asked, as `plan` takes them."""
+    from prfaas.units import parse_rate
+    from prfaas_cli.plan_study import with_fixed, with_links
+
+    changed = with_fixed(case, **fixed)
+    return changed if link is None else with_links(changed, parse_rate(link, option="--link") / 8)
+
+
+def _check_report(report: Path | None) -> None:
+    if report is None:
+        return
+    if report.suffix.lower() != ".html":
+        raise ConfigError(f"--report {report}: allowed: a file ending in .html")
+    if not report.parent.is_dir():
+        raise ConfigError(f"--report {report}: allowed: a folder that exists, not {report.parent}")
 
 
 def _check_together(
@@ -166,7 +207,8 @@ def _count(requests: int | None, trace: "Trace | None") -> int | None:
 
 
 def _answer(question: "Question", output: "Output", report: Path | None, command: str) -> None:
-    from prfaas_cli.simulation import Comparison, compare, contenders_of, document_of
+    from prfaas_cli.simulation import Comparison, compare, contenders_of
+    from prfaas_cli.simulation_document import document_of
     from prfaas_cli.simulation_lines import lines_of
     from prfaas_cli.simulation_options import check_targets
 
@@ -175,6 +217,8 @@ def _answer(question: "Question", output: "Output", report: Path | None, command
     runs = tuple(compare(question, contenders, _teller(output)))
     found = Comparison(question, runs)
     if report is not None:
+        if output.elapsed_s > _TELL_EVERY_S:
+            output.step(f"drawing {report}")
         _write_report(found, report, command)
         output.note(f"wrote {report}")
     output.result(document_of(found), lambda: lines_of(found))

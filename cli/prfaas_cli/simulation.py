@@ -3,9 +3,8 @@
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,12 +18,14 @@ from prfaas.sim.policies.contender import (
     DeploymentSettings,
     make_contender,
 )
+from prfaas.sim.policies.dual import DualTimescalePolicy
+from prfaas.sim.policy import Policy
 from prfaas.sim.record import Columns, columns_of
 from prfaas.sim.scenario import CacheSpec, Fault, Workload
 from prfaas.sim.summary import Slo, Summary, summarise
 from prfaas.sim.usage import LinkLog, LinkWatch
 from prfaas.sim.world import World
-from prfaas.throughput import Demand
+from prfaas.throughput import Demand, Expectation
 from prfaas.workload import Reuse, Trace, prefix_hits
 from prfaas_cli.simulation_options import POISSON, ArrivalSpec, targets_of
 
@@ -61,6 +62,7 @@ class Question:
     own_caches: bool = False
     ttft_s: float | None = None
     faults: tuple[Fault, ...] = ()
+    expectation: Expectation = Expectation.EXACT
 
     @property
     def slo(self) -> Slo:
@@ -68,6 +70,17 @@ class Question:
         goal = self.case.constraints.ttft
         ttft_s = self.ttft_s or (goal.seconds if goal else DEFAULT_TTFT_S)
         return Slo(ttft_s, self.case.demand.tpot_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Replanned:
+    """What re-planning did, and what was in force at the end."""
+
+    revisions: int
+    conversions: int
+    threshold_tokens: int
+    n_p: int
+    n_d: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,30 @@ class Run:
     summary: Summary
     digest: str
     cpu_s: float
+    replanned: Replanned | None = None
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether more came, in the time that is measured, than the equations say it takes."""
+        return self.summary.offered_per_s > self.contender.lambda_max
+
+    @property
+    def instances(self) -> dict[str, int]:
+        """Return the instances of each cluster."""
+        deployment = self.contender.deployment
+        pd = deployment.pd
+        remotes = {remote.name: remote.instances for remote in deployment.remotes}
+        return {**remotes, pd.name: pd.prefill + pd.decode}
+
+    def cost_per_hour(self, prices: Mapping[str, float]) -> float | None:
+        """Return the price of all instances; None if one's hardware has none."""
+        deployment = self.contender.deployment
+        profiles = [remote.profile for remote in deployment.remotes] + [deployment.pd.profile]
+        counts = zip(profiles, self.instances.values(), strict=True)
+        used = [(profile.hardware, count) for profile, count in counts if count]
+        if any(hardware not in prices for hardware, _ in used):
+            return None
+        return sum(prices[hardware] * count for hardware, count in used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +168,28 @@ def run(question: Question, contender: Contender, progress: Progress) -> Run:
     known = targets_of(contender.deployment)
     faults = tuple(fault for fault in question.faults if fault.target in known)
     began_s = time.process_time()
-    world = World(contender.deployment, workload, contender.make_policy(), faults=faults)
+    policy = contender.make_policy()
+    world = World(contender.deployment, workload, policy, faults=faults)
     columns, links, until_s = _run(world, lambda share: progress(contender.name, share))
     cpu_s = time.process_time() - began_s
     summary = summarise(
         columns, contender.deployment, slo=question.slo, links=links, until_s=until_s
     )
-    return Run(contender, rate_of(question, contender), summary, digest(columns), cpu_s)
+    return Run(
+        contender,
+        rate_of(question, contender),
+        summary,
+        digest(columns),
+        cpu_s,
+        _replanned(policy, world),
+    )
+
+
+def _replanned(policy: Policy, world: World) -> Replanned | None:
+    if not isinstance(policy, DualTimescalePolicy):
+        return None
+    now = policy.running
+    return Replanned(policy.revisions, world.conversions, now.threshold_tokens, now.n_p, now.n_d)
 
 
 def rate_of(question: Question, contender: Contender) -> float:
@@ -203,52 +255,5 @@ def _settings_of(question: Question) -> DeploymentSettings:
         layers=question.layers,
         cache=CacheSpec(question.cache_tokens, shared=not question.own_caches),
         ttft_s=question.slo.ttft_s,
+        expectation=question.expectation,
     )
-
-
-def document_of(comparison: Comparison) -> dict[str, Any]:
-    """Return the comparison as plain JSON values; what is not known is null."""
-    question = comparison.question
-    return {
-        "case": question.case.name,
-        "seed": question.seed,
-        "requests": question.requests,
-        "arrivals": None if question.trace else question.arrivals.text,
-        "slo": plain(question.slo),
-        "digest": comparison.digest,
-        "runs": [_run_document(run) for run in comparison.runs],
-    }
-
-
-def _run_document(run: Run) -> dict[str, Any]:
-    contender = run.contender
-    return {
-        "policy": contender.name,
-        "models": contender.models,
-        "source": contender.source,
-        "note": contender.note,
-        "lambda_max": contender.lambda_max,
-        "rate_per_s": run.rate_per_s,
-        "digest": run.digest,
-        "cpu_s": run.cpu_s,
-        "summary": plain(run.summary),
-    }
-
-
-def plain(value: Any) -> Any:
-    """Return dataclasses and arrays as plain JSON values; NaN and infinity as null.
-
-    >>> plain(Slo(1.0, 0.5)), plain(np.array([1.0, np.nan]))
-    ({'ttft_s': 1.0, 'tpot_s': 0.5}, [1.0, None])
-    """
-    if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, np.ndarray):
-        return [plain(item) for item in value.tolist()]
-    if isinstance(value, tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

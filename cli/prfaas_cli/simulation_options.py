@@ -3,7 +3,7 @@
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from prfaas.errors import ConfigError
@@ -81,6 +81,8 @@ def parse_fault(text: str) -> Fault:
         raise ConfigError(f"--fault {text!r}: allowed: {FAULTS}")
     option = f"--fault {text!r}"
     value = _number(found[3], option) if found[3] else 0.0
+    if found[1] == "link" and value > 1:
+        raise ConfigError(f"{option}: SHARE = {value:g}: allowed: 0 to 1 of the link's rate")
     until_s = _number(found[5], option) if found[5] else math.inf
     try:
         return Fault(_number(found[4], option), until_s, _FAULTS[found[1]], found[2], value)
@@ -90,27 +92,52 @@ def parse_fault(text: str) -> Fault:
 
 def targets_of(deployment: Deployment) -> set[str]:
     """Return the names of all that can fail."""
+    return _nodes_of(deployment) | _links_of(deployment)
+
+
+def check_targets(faults: Iterable[Fault], deployments: Sequence[Deployment]) -> None:
+    """Refuse a fault that would meet nothing in any of the deployments.
+
+    Raises:
+        ConfigError: naming the target and what there is of its kind.
+    """
+    nodes = set[str]().union(*map(_nodes_of, deployments))
+    links = set[str]().union(*map(_links_of, deployments))
+    for fault in faults:
+        known, what = (links, "cluster") if fault.kind is FaultKind.LINK_RATE else (nodes, "node")
+        if fault.target not in known:
+            allowed = _pools(known) if known is nodes else ", ".join(sorted(known))
+            raise ConfigError(
+                f"--fault: {fault.target!r}: no such {what}: allowed: {allowed or 'none'}"
+            )
+
+
+def _nodes_of(deployment: Deployment) -> set[str]:
     pd = deployment.pd
     counts = {
         f"{pd.name}-prefill": pd.prefill,
         f"{pd.name}-decode": pd.decode,
         **{f"{remote.name}-prefill": remote.instances for remote in deployment.remotes},
     }
-    nodes = {f"{name}-{index}" for name, count in counts.items() for index in range(count)}
-    return nodes | {remote.name for remote in deployment.remotes}
+    return {f"{name}-{index}" for name, count in counts.items() for index in range(count)}
 
 
-def check_targets(faults: Iterable[Fault], deployments: Iterable[Deployment]) -> None:
-    """Refuse a fault that would meet nothing in any of the deployments.
+def _links_of(deployment: Deployment) -> set[str]:
+    return {remote.name for remote in deployment.remotes}
 
-    Raises:
-        ConfigError: naming the target and some that there are.
+
+def _pools(nodes: Iterable[str]) -> str:
+    """Return the nodes of each pool in short.
+
+    >>> _pools(["pd-decode-0", "pd-prefill-0", "pd-prefill-1"])
+    'pd-decode-0, pd-prefill-0 to 1'
     """
-    known = set[str]().union(*map(targets_of, deployments))
-    for fault in faults:
-        if fault.target not in known:
-            some = ", ".join(sorted(known)[:8])
-            raise ConfigError(f"--fault: {fault.target!r}: no such node or cluster; as in {some}")
+    highest: dict[str, int] = {}
+    for pool, _, index in (node.rpartition("-") for node in nodes):
+        highest[pool] = max(highest.get(pool, 0), int(index))
+    return ", ".join(
+        f"{pool}-0 to {last}" if last else f"{pool}-0" for pool, last in sorted(highest.items())
+    )
 
 
 def replay_command(options: Mapping[str, object]) -> str:

@@ -76,7 +76,7 @@ class Cell:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        from prfaas_cli.simulation import plain
+        from prfaas_cli.simulation_document import plain
 
         document: dict[str, Any] = plain(self)
         return document

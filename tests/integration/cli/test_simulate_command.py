@@ -98,6 +98,34 @@ def test_a_fault_is_felt_where_its_target_is(capsys: pytest.CaptureFixture[str])
         assert after["summary"]["ttft"]["mean"] > before["summary"]["ttft"]["mean"]
 
 
+def test_what_plan_prints_can_be_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer_of(
+        capsys, "--requests", "300", "--policy", "threshold", "--expectation", "mean",
+        "--threshold", "30000", "--n-p", "2", "--n-d", "6", "--link", "10gbit",
+    )  # fmt: skip
+    run = found["runs"][0]
+    assert found["expectation"] == "mean"
+    assert run["note"] == "t = 30,000, N_p/N_d = 2/6"
+    assert run["instances"] == {"prfaas": 4, "pd": 8}
+    assert run["cost_per_hour"] == 16.0
+    assert run["replanned"] is None
+    (cluster,) = run["summary"]["clusters"]
+    assert (cluster["name"], cluster["link"]) == ("prfaas", run["summary"]["link"])
+    assert 0 < run["summary"]["link"]["peak_share"] <= 1
+
+
+def test_what_a_table_hides_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    late = ["--fault", "link:prfaas=0.5@90000-90001", "--rate", "3.6"]
+    both = ["--requests", "300", "--policy", "prfaas", "--policy", "threshold"]
+    assert run_command(["simulate", *both, *late], as_json=False) == 0
+    text = capsys.readouterr().out
+    assert "prfaas, threshold: the same figures" in text
+    assert "fault without effect: link prfaas = 0.5 from 90000 s" in text
+    assert re.search(r"overloaded: 3\.\d\d requests per second came, Lambda_max is 3\.15", text)
+    assert "re-planning: revisions 0, conversions 0; at the end t = 19,800, N_p/N_d = 3/5" in text
+    assert re.search(r"requests came until \d+ s, the run ended at \d+ s", text)
+
+
 def test_the_report_is_whole_in_itself(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     assert run_command(["simulate", *SMALL, "--report", str(file)], as_json=False) == 0
@@ -146,7 +174,8 @@ def test_the_report_is_whole_in_itself(capsys: pytest.CaptureFixture[str], tmp_p
         (["--fault", "kill:pd-prefill-99@1-2"], "pd-prefill-99"),
         (["--fault", "kill"], "--fault"),
         (["--report", "report.pdf"], "--report"),
-        (["--report", "/nowhere/report.html", *SMALL], "/nowhere/report.html"),
+        (["--report", "/nowhere/report.html", *SMALL], "a folder that exists, not /nowhere"),
+        (["--fault", "link:nosuch=0.5@1-2"], "no such cluster: allowed: prfaas"),
     ],
 )
 def test_bad_values_are_named_in_one_line(

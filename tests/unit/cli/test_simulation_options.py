@@ -1,13 +1,15 @@
 """What `simulate` takes as text: every bad value is refused in one line that names its option."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from prfaas.errors import ConfigError
 from prfaas.planning.paper import paper_case
-from prfaas.sim.policies.contender import DeploymentSettings, make_contender
+from prfaas.sim.policies.contender import CONTENDERS, DeploymentSettings, make_contender
 from prfaas.sim.scenario import Fault, FaultKind
+from prfaas.throughput import Expectation
 from prfaas.workload import Deterministic, Diurnal, GammaBursts, OnOff, Poisson
 from prfaas_cli.simulation_options import (
     ArrivalSpec,
@@ -79,8 +81,8 @@ def test_faults(text: str, fault: Fault) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "kill", "kill:pd-prefill-0", "kill:pd-prefill-0=2@1-2", "slow:x@1-2", "slow:x=0@1-2",
-     "slow:x=a@1-2", "link:x=-1@1-2", "link:x=nan@1-2", "kill:x@9-1", "kill:x@nan-1",
-     "burn:x@1-2"],
+     "slow:x=a@1-2", "link:x=-1@1-2", "link:x=nan@1-2", "link:x=2@1-2", "kill:x@9-1",
+     "kill:x@nan-1", "burn:x@1-2"],
 )  # fmt: skip
 def test_faults_that_cannot_be_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^--fault "):
@@ -95,6 +97,36 @@ def test_a_fault_needs_one_deployment_that_it_meets() -> None:
     check_targets([only_homogeneous, parse_fault("link:prfaas=0@1-2")], DEPLOYMENTS)
     with pytest.raises(ConfigError, match="'pd-prefill-8': no such node"):
         check_targets([only_homogeneous], DEPLOYMENTS[:1])
+
+
+def test_what_a_fault_may_meet_is_named_by_its_kind() -> None:
+    with pytest.raises(ConfigError, match=r"'pd-decode-0': no such cluster: allowed: prfaas$"):
+        check_targets([parse_fault("link:pd-decode-0=0.5@1-2")], DEPLOYMENTS)
+    nodes = "allowed: pd-decode-0 to 4, pd-prefill-0 to 2, prfaas-prefill-0 to 3$"
+    with pytest.raises(ConfigError, match=f"'prfaas': no such node: {nodes}"):
+        check_targets([parse_fault("kill:prfaas@1-2")], DEPLOYMENTS[:1])
+
+
+def test_a_limit_of_cost_holds_for_every_contender() -> None:
+    case = paper_case()
+    limited = replace(case, constraints=replace(case.constraints, max_cost_per_hour=9.0))
+    prices = case.site.prices
+    for name in CONTENDERS:
+        made = make_contender(name, limited, DeploymentSettings()).deployment
+        cost = (made.pd.prefill + made.pd.decode) * prices[made.pd.profile.hardware]
+        cost += sum(r.instances * prices[r.profile.hardware] for r in made.remotes)
+        assert 0 < cost <= 9.0, name
+    cheap = replace(case, constraints=replace(case.constraints, max_cost_per_hour=1.0))
+    with pytest.raises(ConfigError, match=r"^max_cost_per_hour = 1: buys 1 of pd"):
+        make_contender("homogeneous", cheap, DeploymentSettings())
+
+
+def test_plans_are_by_the_expectation_that_is_asked_for() -> None:
+    mean = DeploymentSettings(expectation=Expectation.MEAN_LENGTH)
+    notes = [
+        make_contender("threshold", paper_case(), s).note for s in (DeploymentSettings(), mean)
+    ]
+    assert notes == ["t = 19,800, N_p/N_d = 3/5", "t = 19,600, N_p/N_d = 3/5"]
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])

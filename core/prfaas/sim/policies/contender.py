@@ -1,7 +1,7 @@
 """The contenders of a comparison: each a policy on the hardware it is made for.
 
 Those on one kind of hardware get what the case names as its homogeneous baseline, which in the
-paper's case costs as much as the PrfaaS deployment.
+paper's case costs as much as the PrfaaS deployment. A limit of cost holds for all.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,6 +27,8 @@ from prfaas.throughput import Demand, Expectation, PdCluster, PrefillCluster
 from prfaas.workload.lengths import expect
 
 _NEVER = Constraints(threshold_tokens=float("inf"))
+#: Prices are floats: a limit may be exceeded by so much, relative.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class DeploymentSettings:
     """What a case does not say about a deployment; see `Deployment`.
 
     `ttft_s` is the mean TTFT that DistServe's placement must keep; `chunk_tokens` the prefill
-    chunk of colocated nodes.
+    chunk of colocated nodes; `expectation` what plans take a stage's mean time to be.
     """
 
     rtt_s: float = 0.020
@@ -46,6 +48,7 @@ class DeploymentSettings:
     offload_timeout_s: float = 10.0
     ttft_s: float = 10.0
     chunk_tokens: int = 2048
+    expectation: Expectation = Expectation.EXACT
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,30 +77,35 @@ def make_contender(name: str, case: Case, settings: DeploymentSettings) -> Conte
 
 
 def _dual(case: Case, settings: DeploymentSettings) -> Contender:
-    found = plan(case.site, case.demand, case.constraints, expectation=Expectation.EXACT)
+    site = _with_usable_links(case)
+    found = plan(site, case.demand, case.constraints, expectation=settings.expectation)
     return _planned(
         DualTimescalePolicy,
-        lambda: DualTimescalePolicy(found, case.site, case.demand, case.constraints),
+        lambda: DualTimescalePolicy(found, site, case.demand, case.constraints),
         found,
-        case,
+        replace(case, site=site),
         settings,
     )
 
 
 def _threshold(case: Case, settings: DeploymentSettings) -> Contender:
-    found = plan(case.site, case.demand, case.constraints, expectation=Expectation.EXACT)
+    site = _with_usable_links(case)
+    found = plan(site, case.demand, case.constraints, expectation=settings.expectation)
     threshold = found.threshold_tokens
-    return _planned(ThresholdPolicy, lambda: ThresholdPolicy(threshold), found, case, settings)
+    made = replace(case, site=site)
+    return _planned(ThresholdPolicy, lambda: ThresholdPolicy(threshold), found, made, settings)
 
 
 def _naive(case: Case, settings: DeploymentSettings) -> Contender:
-    if not case.site.remotes:
+    site = _affordable(case, settings)
+    if not any(remote.instances for remote in site.remotes):
         raise ConfigError("policy: naive: the case has no PrfaaS cluster")
-    all_remote = replace(case.constraints, threshold_tokens=0.0, n_p=0, n_d=None, ttft=None)
-    found = plan(case.site, case.demand, all_remote, expectation=Expectation.EXACT)
-    made = _planned(ThresholdPolicy, lambda: ThresholdPolicy(0), found, case, settings)
+    all_remote = Constraints(threshold_tokens=0.0, n_p=0, min_decode=case.constraints.min_decode)
+    found = plan(site, case.demand, all_remote, expectation=settings.expectation)
+    made = replace(case, site=site)
+    naive = _planned(ThresholdPolicy, lambda: ThresholdPolicy(0), found, made, settings)
     return replace(
-        made,
+        naive,
         name="naive",
         models="every prompt is prefilled remotely, every local instance decodes",
         source="PrfaaS Table 6, naive heterogeneous PD",
@@ -106,13 +114,13 @@ def _naive(case: Case, settings: DeploymentSettings) -> Contender:
 
 def _homogeneous(case: Case, settings: DeploymentSettings) -> Contender:
     site = _one_kind(case)
-    found = plan(site, case.demand, _NEVER, expectation=Expectation.EXACT)
+    found = plan(site, case.demand, _NEVER, expectation=settings.expectation)
     return _alone(ShortestQueuePolicy, site, found.n_p, found.lambda_max, settings, case.demand)
 
 
 def _mooncake(case: Case, settings: DeploymentSettings) -> Contender:
     site = _one_kind(case)
-    found = plan(site, case.demand, _NEVER, expectation=Expectation.EXACT)
+    found = plan(site, case.demand, _NEVER, expectation=settings.expectation)
     return _alone(CacheCentricPolicy, site, found.n_p, found.lambda_max, settings, case.demand)
 
 
@@ -127,7 +135,7 @@ def _distserve(case: Case, settings: DeploymentSettings) -> Contender:
     if rates[best] <= 0:
         raise ConfigError(f"ttft_s = {settings.ttft_s}: shorter than the mean prefill")
     limit = plan(
-        site, case.demand, replace(_NEVER, n_p=best), expectation=Expectation.EXACT
+        site, case.demand, replace(_NEVER, n_p=best), expectation=settings.expectation
     ).lambda_max
     made = _alone(PlacementPolicy, site, best, limit, settings, case.demand)
     return replace(made, note=f"{made.note}, goodput {rates[best]:.2f}/s")
@@ -176,7 +184,7 @@ def _colocated(case: Case, settings: DeploymentSettings) -> Contender:
 
 def _least_loaded(case: Case, settings: DeploymentSettings) -> Contender:
     """The roles are those that balance when every prefill node gets a like share of all tokens."""
-    site, demand = case.site, case.demand
+    site, demand = _affordable(case, settings), case.demand
     best: tuple[float, int] = (0.0, 1)
     for prefill in range(1, site.pd.instances):
         pd = site.pd.divided(prefill, site.pd.instances - prefill)
@@ -247,12 +255,39 @@ def _alone(
     )
 
 
+def _affordable(case: Case, settings: DeploymentSettings) -> Site:
+    """Return the site with the instances of its plan, which keep the case's limit of cost."""
+    site, constraints = _with_usable_links(case), case.constraints
+    if constraints.max_cost_per_hour is None:
+        return site
+    free = replace(constraints, threshold_tokens=None, n_p=None, n_d=None)
+    found = plan(site, case.demand, free, expectation=settings.expectation)
+    return site.resized(found.n_prfaas, found.n_p + found.n_d)
+
+
+def _with_usable_links(case: Case) -> Site:
+    """Return the site with no more of its links than the case lets be used."""
+    most = case.constraints.link_share
+    remotes = tuple(
+        replace(remote, link_share=min(remote.link_share, most)) for remote in case.site.remotes
+    )
+    return replace(case.site, remotes=remotes)
+
+
 def _one_kind(case: Case) -> Site:
-    """Return the site of the homogeneous baseline."""
-    count = case.site.homogeneous_instances or case.site.instances
+    """Return the site of the homogeneous baseline, as large as the case's limit of cost lets it."""
+    site, limit = case.site, case.constraints.max_cost_per_hour
+    count = site.homogeneous_instances or site.instances
+    price = site.prices.get(site.pd.profile.hardware)
+    if limit is not None and price:
+        count = min(count, int(limit / price * (1 + _ROUNDING)))
+        if count < 2:
+            raise ConfigError(
+                f"max_cost_per_hour = {limit:g}: buys {count} of {site.pd.name}: allowed: 2 or more"
+            )
     if count < 2:
         raise ConfigError("homogeneous_instances: 2 or more are needed to prefill and decode")
-    return replace(case.site, remotes=(), pd=replace(case.site.pd, instances=count))
+    return replace(site, remotes=(), pd=replace(site.pd, instances=count))
 
 
 def _deployment(

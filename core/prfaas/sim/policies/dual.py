@@ -72,6 +72,11 @@ class DualTimescalePolicy(ThresholdPolicy):
         self._controls = {name: LinkControl() for name in world.remotes}
         self._sent_bytes = dict.fromkeys(world.remotes, 0.0)
 
+    @property
+    def running(self) -> Running:
+        """What is in force: threshold, instances and roles after all revisions."""
+        return self._running
+
     def place(self, request: SimRequest, now_s: float) -> Decision | Refusal:
         """Choose the nodes of a request's first attempt."""
         decision = super().place(request, now_s)
