@@ -1,7 +1,6 @@
 """The commands, and what becomes of their failures."""
 
 import os
-import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Annotated
@@ -81,8 +80,15 @@ def run_command(arguments: Sequence[str], *, as_json: bool) -> int:
         return fail(["interrupted"], INTERRUPTED, as_json=as_json)
     except BrokenPipeError:
         # The reader of our output went away; nothing more can be said to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        return fail([str(error)], 1, as_json=as_json)
+    except Exception as error:
+        # The outermost frame: what nobody foresaw is a bug of ours, and still one line.
+        if os.environ.get("PRFAAS_DEBUG"):
+            raise
+        what = f"internal error: {type(error).__name__}: {error}; PRFAAS_DEBUG=1 shows where"
+        return fail([what], 1, as_json=as_json)
 
 
 def _usage(error: typer.TyperException) -> str:

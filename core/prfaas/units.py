@@ -44,9 +44,9 @@ def parse_rate(text: str, *, option: str = "rate") -> int:
             f"{option}: {text!r} has no known unit; allowed: a number and"
             " bit, kbit, mbit, gbit or tbit, as in 10gbit"
         )
-    value = round(number * _RATE_UNITS[unit])
+    value = number * _RATE_UNITS[unit]
     RATE.check(value, option=option, shown=text)
-    return value
+    return round(value)
 
 
 def parse_duration(text: str, *, option: str, bounds: Bounds = DELAY) -> float:

@@ -28,8 +28,8 @@ class DecodeProfile:
     max_batch: int
 
     def __post_init__(self) -> None:
-        if self.max_batch < 1:
-            raise ConfigError(f"max_batch: {self.max_batch}: one request at least")
+        if not 1 <= self.max_batch <= 1 << 20:
+            raise ConfigError(f"max_batch: {self.max_batch}: must be from 1 to {1 << 20:,}")
 
     def batch_within(self, tpot_s: float) -> int:
         """Return BS_max: the largest batch whose step takes at most tpot_s; 0 if none does.

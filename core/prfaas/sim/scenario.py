@@ -11,6 +11,11 @@ from prfaas.errors import ConfigError
 from prfaas.throughput import PdCluster, PrefillCluster
 from prfaas.workload.chain import Chain
 
+#: A request of more would run for days of virtual time.
+MOST_TOKENS = 20_000_000
+#: More nodes than any deployment has.
+MOST_NODES = 100_000
+
 
 @dataclass(frozen=True, slots=True)
 class CacheSpec:
@@ -52,8 +57,8 @@ class Fault:
             raise ConfigError(f"fault: at_s = {self.at_s}: allowed: 0 or more, before until_s")
         if not (math.isfinite(self.value) and self.value >= 0):
             raise ConfigError(f"fault: value = {self.value}: allowed: 0 or more")
-        if self.kind is FaultKind.SLOW and self.value <= 0:
-            raise ConfigError(f"fault: value = {self.value}: allowed: above 0 for kind slow")
+        if self.kind is FaultKind.SLOW and not 1e-3 <= self.value <= 1e6:
+            raise ConfigError(f"fault: value = {self.value}: allowed: 0.001 to 1e6 for kind slow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +96,11 @@ class Deployment:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ConfigError(f"{name} = {value}: allowed: 0 or more")
-        if self.layers < 1:
-            raise ConfigError(f"layers = {self.layers}: allowed: 1 or more")
+        if not 1 <= self.layers <= 10_000:
+            raise ConfigError(f"layers = {self.layers}: allowed: 1 to 10,000")
+        nodes = self.pd.prefill + self.pd.decode + sum(r.instances for r in self.remotes)
+        if nodes > MOST_NODES:
+            raise ConfigError(f"instances: {nodes:,} in all: allowed: at most {MOST_NODES:,}")
         names = [self.pd.name, *(remote.name for remote in self.remotes)]
         if len(set(names)) < len(names):
             raise ConfigError(f"clusters: every name once; got {', '.join(names)}")
@@ -125,3 +133,5 @@ class Workload:
         for name in ("prompt_tokens", "output_tokens"):
             if np.any(getattr(self, name) < 1):
                 raise ConfigError(f"workload: {name}: every request needs 1 at least")
+            if np.any(getattr(self, name) > MOST_TOKENS):
+                raise ConfigError(f"workload: {name}: allowed: at most {MOST_TOKENS:,} a request")

@@ -46,6 +46,7 @@ class World:
         self.prefill_servers, self.decode_servers = fleet.prefill, fleet.decode
         self.convert = fleet.convert
         self.arrived = 0
+        self._acts = False
         self.ended = 0
         for fault in faults:
             fleet.check(fault)
@@ -66,8 +67,6 @@ class World:
         self._prompts = self.workload.prompt_tokens.tolist()
         self._outputs = self.workload.output_tokens.tolist()
         self.events.at(self._arrivals[0], self._arrive, 0)
-        if self.policy.period_s > 0:
-            self.events.at(self.policy.period_s, self._act)
         collects = gc.isenabled()
         gc.disable()  # a run leaves no cycles, and looking for them costs a tenth of its time
         try:
@@ -82,6 +81,8 @@ class World:
     def _arrive(self, index: int) -> None:
         following = index + 1
         self.arrived = following
+        if not self._acts and self.policy.period_s > 0:
+            self._act_next()
         if following < len(self._arrivals):
             self.events.at(self._arrivals[following], self._arrive, following)
         chains = self.workload.chains
@@ -344,6 +345,14 @@ class World:
     # Time passing.
 
     def _act(self, _: None) -> None:
+        """Let the policy act, and again in a period; while nothing is under way it need not."""
         self.policy.act(self.events.now_s)
-        if self.ended < len(self._arrivals):
-            self.events.at(self.events.now_s + self.policy.period_s, self._act)
+        self._acts = self.ended < self.arrived
+        if self._acts:
+            self._act_next()
+
+    def _act_next(self) -> None:
+        """Let the policy act at the next multiple of its period."""
+        self._acts = True
+        period_s = self.policy.period_s
+        self.events.at((self.events.now_s // period_s + 1) * period_s, self._act)

@@ -13,7 +13,8 @@ Floats = NDArray[np.float64]
 
 _LOWEST_RATE, _HIGHEST_RATE = 1e-9, 1e9
 _HIGHEST_CV = 100.0
-_FEWEST_PER_CYCLE = 0.01
+_FEWEST_PER_CYCLE = 0.5
+_SHORTEST_PERIOD_S = 0.001
 
 
 class Arrivals(Protocol):
@@ -149,7 +150,10 @@ class Diurnal:
 
     def __post_init__(self) -> None:
         _check_rate(self.rate_per_s)
-        _check_positive("period_s", self.period_s)
+        if not _SHORTEST_PERIOD_S <= self.period_s < math.inf:
+            raise ConfigError(
+                f"period_s: {self.period_s}: must be {_SHORTEST_PERIOD_S} or more, and finite"
+            )
         if not 0 <= self.amplitude <= 1:
             raise ConfigError(f"amplitude: {self.amplitude}: must be from 0 to 1")
 

@@ -19,7 +19,8 @@ _QUADRATURE_CELLS = 2048
 _WIDEST_SIGMAS = 8.0
 """Beyond so many sigmas there is less than 1e-14 of a log-normal."""
 
-_LONGEST, _HIGHEST_SIGMA = 1e12, 10.0
+_LONGEST = 1e12
+_LOWEST_SIGMA, _HIGHEST_SIGMA = 1e-6, 10.0
 _LEAST_MASS = 1e-3
 """Share of the untruncated distribution within its bounds; with less, drawing would take long."""
 
@@ -66,8 +67,10 @@ class TruncatedLogNormal:
         for field in ("mu", "sigma", "low", "high"):
             if not math.isfinite(getattr(self, field)):
                 raise ConfigError(f"{field}: {getattr(self, field)}: must be finite")
-        if not 0 < self.sigma <= _HIGHEST_SIGMA:
-            raise ConfigError(f"sigma: {self.sigma}: must be above 0, {_HIGHEST_SIGMA:g} at most")
+        if not _LOWEST_SIGMA <= self.sigma <= _HIGHEST_SIGMA:
+            raise ConfigError(
+                f"sigma: {self.sigma}: must be from {_LOWEST_SIGMA:g} to {_HIGHEST_SIGMA:g}"
+            )
         if not 1 <= self.low < self.high <= _LONGEST:
             raise ConfigError(
                 f"low, high: [{self.low}, {self.high}]: need 1 <= low < high <= {_LONGEST:g}"

@@ -133,9 +133,9 @@ def test_whole_prefixes_are_held_within_the_capacity(
     for chain in drawn:
         held = [name in cache._sizes for name, _ in chain]
         assert held == sorted(held, reverse=True)
-    kept = len(cache._states) * state if reuse is Reuse.HYBRID else 0
+    kept = len(cache._reusable) * state if reuse is Reuse.HYBRID else 0
     assert cache.used_tokens == sum(cache._sizes.values()) + kept
-    assert cache._states <= set(cache._sizes) <= names
+    assert cache._reusable <= set(cache._sizes) <= names
 
 
 @given(chains)
