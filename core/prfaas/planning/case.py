@@ -95,11 +95,12 @@ def parse_case(
     slo = top.table("slo", allowed=_SLO)
     demand = _demand(top.table("requests", allowed=_REQUESTS), slo, pd, trace)
     constraints = _constraints(top.table("constraints", allowed=_CONSTRAINTS), slo)
+    prices = top.prices("prices", known=_hardware(remotes, pd))
     try:
         site = Site(
             remotes,
             pd,
-            prices=top.prices("prices", known=_hardware(remotes, pd)),
+            prices=prices,
             homogeneous_instances=baselines.whole_or_none("homogeneous_instances", least=2),
         )
     except ConfigError as error:

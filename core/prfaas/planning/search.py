@@ -240,7 +240,7 @@ def _why_none(
         least = least_cost(site, demand, constraints, expectation=expectation)
         if least is not None:
             return too_low(cost, least)
-        if not sites:
+        if not sites or constraints.ttft is None:
             return f"max_cost_per_hour = {cost}: too low for any choice of instances"
     return _why_late(site, demand, constraints)
 
@@ -248,7 +248,7 @@ def _why_none(
 def too_low(cost: float, least: float) -> str:
     """Say that a limit of cost is below the least that works."""
     return (
-        f"max_cost_per_hour = {cost:g}: allowed: {least:g} or more, the least with which requests"
+        f"max_cost_per_hour = {cost:.12g}: allowed: {least:.12g} or more, the least with which requests"
         " get through and all else is kept"
     )
 

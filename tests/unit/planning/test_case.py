@@ -120,6 +120,7 @@ def test_a_bad_value_is_one_line_that_names_file_key_value_and_what_is_allowed(
     with pytest.raises(ConfigError, match=said) as error:
         parse_case(text, source="x.toml")
     assert str(error.value).startswith("x.toml: ")
+    assert str(error.value).count("x.toml") == 1
     assert "\n" not in str(error.value)
 
 

@@ -153,6 +153,9 @@ def test_of_equal_plans_the_cheapest_is_taken() -> None:
     [
         (Constraints(ttft=TtftGoal(0.1)), "ttft_s = 0.1"),
         (Constraints(max_cost_per_hour=0.5), "max_cost_per_hour = 0.5"),
+        (Constraints(max_cost_per_hour=0.5), "allowed: 2 or more"),
+        (Constraints(max_cost_per_hour=1.0, n_p=2, n_d=0, min_decode=0), "too low for any choice"),
+        (Constraints(ttft=TtftGoal(3.0), threshold_tokens=1e6), "threshold_tokens = 1000000: miss"),
         (Constraints(min_prefill=5, min_decode=4), "min_prefill"),
         (Constraints(n_p=9), "n_p"),
         (Constraints(n_p=5, n_d=5), "n_p"),
