@@ -95,13 +95,14 @@ def parse_case(
     slo = top.table("slo", allowed=_SLO)
     demand = _demand(top.table("requests", allowed=_REQUESTS), slo, pd, trace)
     constraints = _constraints(top.table("constraints", allowed=_CONSTRAINTS), slo)
+    homogeneous = baselines.whole_or_none("homogeneous_instances", least=2)
     prices = top.prices("prices", known=_hardware(remotes, pd))
     try:
         site = Site(
             remotes,
             pd,
             prices=prices,
-            homogeneous_instances=baselines.whole_or_none("homogeneous_instances", least=2),
+            homogeneous_instances=homogeneous,
         )
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None

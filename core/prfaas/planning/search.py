@@ -248,8 +248,8 @@ def _why_none(
 def too_low(cost: float, least: float) -> str:
     """Say that a limit of cost is below the least that works."""
     return (
-        f"max_cost_per_hour = {cost:.12g}: allowed: {least:.12g} or more, the least with which requests"
-        " get through and all else is kept"
+        f"max_cost_per_hour = {cost:.12g}: allowed: {least:.12g} or more, the least"
+        " with which requests get through and all else is kept"
     )
 
 
