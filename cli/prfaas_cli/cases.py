@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from prfaas.planning import Case
 
 PAPER = "paper"
+_LARGEST_CASE_BYTES = 1 << 20
 
 _Read = TypeVar("_Read")
 
@@ -22,14 +23,15 @@ def load_case(name: str) -> "Case":
     """
     from prfaas.planning import case_files, parse_case
     from prfaas.planning.paper import paper_case
+    from prfaas_cli.profile_files import exists
     from prfaas_cli.trace_file import read_trace
 
     if name == PAPER:
         return paper_case()
     path = Path(name)
-    if not path.exists() and not path.suffix:
+    if not exists(path) and not path.suffix:
         raise ConfigError(f"case {name!r}: allowed: {PAPER}, or the path of a TOML file")
-    text = _text(path)
+    text = _text(path, most_bytes=_LARGEST_CASE_BYTES)
     named = case_files(text, source=name)
     return parse_case(
         text,
@@ -47,10 +49,10 @@ def _named(case: str, key: str, file: str, read: Callable[[Path], _Read]) -> _Re
         raise ConfigError(f"{case}: {key} = {file!r}: {error}") from None
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, *, most_bytes: int = 64 << 20) -> str:
+    from prfaas_cli.profile_files import read_bytes
+
     try:
-        return path.read_text(encoding="utf-8")
+        return read_bytes(path, most_bytes=most_bytes).decode()
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8 text") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None

@@ -5,6 +5,7 @@ matplotlib is imported here and nowhere else, without a display.
 Source: PrfaaS Figures 5a and 5b.
 """
 
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import numpy as np
 from prfaas.errors import ConfigError
 from prfaas.planning.curves import kv_throughput_curve, role_curve, threshold_curve
 from prfaas_cli.plan_study import Study, gbps, used_of
+from prfaas_cli.profile_files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +43,9 @@ def draw(study: Study, path: Path) -> None:
     figure.suptitle(f"case {study.case.name}")
     metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
     try:
-        figure.savefig(path, metadata=metadata)
+        drawn = BytesIO()
+        figure.savefig(drawn, format=path.suffix.lower().lstrip("."), metadata=metadata)
+        write_whole(path, drawn.getvalue())
     except OSError as error:
         raise ConfigError(f"--plot {path}: {error.strerror or error}") from None
 

@@ -20,13 +20,13 @@ def load_profile(name_or_file: str) -> ProfileDocument:
     if name_or_file in catalog_names():
         return ProfileDocument(find_profile(name_or_file))
     path = Path(name_or_file)
-    if "/" not in name_or_file and path.suffix != ".json" and not path.exists():
+    if "/" not in name_or_file and path.suffix != ".json" and not exists(path):
         names = ", ".join(catalog_names())
         raise ConfigError(f"profile {name_or_file!r}: neither a file nor of the catalog: {names}")
     return parse_document(read_bytes(path), name_or_file)
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, *, most_bytes: int = _LARGEST_BYTES) -> bytes:
     """Return what a file of reasonable size holds.
 
     Raises:
@@ -34,14 +34,20 @@ def read_bytes(path: Path) -> bytes:
     """
     try:
         with path.open("rb") as file:
-            content = file.read(_LARGEST_BYTES + 1)
+            content = file.read(most_bytes + 1)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read: {_why(error)}") from None
-    if len(content) > _LARGEST_BYTES:
-        raise ConfigError(
-            f"{path}: larger than {_LARGEST_BYTES >> 20} MiB; not a profile or config"
-        )
+        raise ConfigError(f"{path}: {_why(error)}") from None
+    if len(content) > most_bytes:
+        raise ConfigError(f"{path}: larger than {most_bytes >> 20} MiB, too large for what it is")
     return content
+
+
+def exists(path: Path) -> bool:
+    """Return whether there is such a file; of a name that no file can have, False."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def check_writable(path: Path) -> None:
@@ -64,14 +70,25 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         ConfigError: it cannot be written.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
+        write_whole(path, text.encode())
     except OSError as error:
+        raise ConfigError(f"--output {path}: cannot be written: {_why(error)}") from None
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that a crash leaves the old content or the new, never a half.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    draft = path.with_name(f".{path.name[:200]}.{os.getpid()}")
+    try:
+        draft.write_bytes(content)
+        draft.replace(path)
+    finally:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
-        raise ConfigError(f"--output {path}: cannot be written: {_why(error)}") from None
 
 
 def _why(error: Exception) -> str:

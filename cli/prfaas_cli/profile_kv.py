@@ -82,10 +82,12 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: naming the file and what is wrong.
     """
+    from prfaas_cli.profile_files import read_bytes
+
     try:
-        raw = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"--config {path}: {error.strerror}") from None
+        raw = json.loads(read_bytes(path))
+    except ConfigError as error:
+        raise ConfigError(f"--config {error}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"--config {path}: not JSON: {error}") from None
     if not isinstance(raw, dict):

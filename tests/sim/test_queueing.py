@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sim_rig import deployment, linear, profile, workload
 
 from prfaas.records import NodeRecord, Role
-from prfaas.sim.cache import PrefixCache
+from prfaas.sim.cache import NodeCache
 from prfaas.sim.events import Events
 from prfaas.sim.policies.routed import ThresholdPolicy
 from prfaas.sim.pool import IndexedNodes
@@ -36,7 +36,7 @@ class Queueing:
                 NodeRecord(f"p{index}", Role.PREFILL, "pd", url="", session="", model_id="sim"),
                 self.events,
                 linear(S_PER_TOKEN),
-                PrefixCache(0, pool.directory, stateful=False),
+                NodeCache(0, pool.directory, stateful=False),
                 pool,
                 queue=queue,
                 on_start=self._on_start,

@@ -130,7 +130,7 @@ def _check_prices(site: Site, constraints: Constraints, limited: Table) -> None:
 def _top(text: str, source: str) -> Table:
     try:
         raw: Any = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{source}: not valid TOML: {error}") from None
     return Table(raw, source, "", allowed=_TOP)
 

@@ -57,9 +57,13 @@ class Table:
         value = self._raw.get(key, default) if default is not None else self.value(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.refuse(key, rule.text)
-        if not (math.isfinite(value) and rule.holds(value)):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not (math.isfinite(number) and rule.holds(number)):
             self.refuse(key, rule.text)
-        return float(value)
+        return number
 
     def number_or_none(self, key: str, rule: Rule = POSITIVE) -> float | None:
         """Return a number, or None when the key is not there."""

@@ -23,6 +23,8 @@ Floats = NDArray[np.float64]
 #: Plans this close (relative) are equal: of them the one with the most room for prefill is taken.
 _EQUAL = 1e-9
 _MAX_SITES = 20_000
+_MOST_COMBINATIONS = 10_000_000
+_MOST_CLUSTERS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ def plan(
     sites = list(_sites(site, constraints))
     best: _Found | None = None
     evaluated = 0
+    _check_size(site, len(parts.thresholds))
     for smaller in sites:
         roles = _roles(smaller, constraints)
         evaluated += len(roles) * len(parts.thresholds)
@@ -84,6 +87,22 @@ def plan(
     if best is None:
         raise ConfigError(_why_none(site, sites, demand, constraints, expectation))
     return _plan_of(best, demand, expectation, evaluated)
+
+
+def _check_size(site: Site, thresholds: int) -> None:
+    """Refuse what would take minutes and gigabytes.
+
+    Raises:
+        ConfigError: naming what there is too much of.
+    """
+    most = _MOST_COMBINATIONS // max(thresholds, 1)
+    if site.pd.instances > most:
+        raise ConfigError(
+            f"{site.pd.name}: instances = {site.pd.instances}: allowed: at most {most} with"
+            f" {thresholds} thresholds to compare"
+        )
+    if len(site.remotes) > _MOST_CLUSTERS:
+        raise ConfigError(f"prfaas: {len(site.remotes)} clusters: allowed: {_MOST_CLUSTERS}")
 
 
 def _sites(site: Site, constraints: Constraints) -> Iterator[Site]:

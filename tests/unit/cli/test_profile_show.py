@@ -76,8 +76,8 @@ def test_a_guess_of_ones_own_has_not_the_caveat_of_aiconfigurator(
     ("argument", "expected"),
     [
         ("nothing", "neither a file nor of the catalog: paper-1t-h200"),
-        ("/nowhere/p.json", "/nowhere/p.json: cannot be read: No such file"),
-        ("/", "/: cannot be read: Is a directory"),
+        ("/nowhere/p.json", "/nowhere/p.json: No such file"),
+        ("/", "/: Is a directory"),
         ("/proc/version", "/proc/version: not JSON"),
         ("/dev/zero", "/dev/zero: larger than 64 MiB"),
     ],
