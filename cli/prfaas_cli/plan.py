@@ -30,7 +30,7 @@ def plan(
         str, typer.Option(help="A case: paper, or a TOML file of your site.", metavar="CASE")
     ] = "paper",
     threshold: Annotated[
-        int | None, typer.Option(min=0, max=1 << 30, help="Take this threshold (tokens), search the rest.")
+        int | None, typer.Option(min=0, max=1 << 30, help="Take this threshold, search the rest.")
     ] = None,
     n_p: Annotated[
         int | None, typer.Option("--n-p", min=0, help="Take this many local prefill instances.")
