@@ -354,5 +354,7 @@ class World:
     def _act_next(self) -> None:
         """Let the policy act at the next multiple of its period."""
         self._acts = True
-        period_s = self.policy.period_s
-        self.events.at((self.events.now_s // period_s + 1) * period_s, self._act)
+        now_s, period_s = self.events.now_s, self.policy.period_s
+        act_s = (now_s // period_s + 1) * period_s
+        # Rounding may give the time that it is.
+        self.events.at(act_s if act_s > now_s else act_s + period_s, self._act)
