@@ -25,9 +25,11 @@ CPU_DTYPES = Dtypes(kv="float32", ssm="float32", conv="float32")
 def sglang_state_bytes() -> dict[str, dict[str, int]]:
     script = Path(__file__).with_name("sglang_state_bytes.py")
     sizes = ",".join(map(str, TP_SIZES))
+    # SGLang's own defaults: what other tests set for engines on CPU must not reach it.
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("SGLANG_")}
     done = subprocess.run(
         [sys.executable, script, sizes, *sorted(CONFIGS.glob("*.json"))],
-        env=os.environ | {"PYTHONPATH": str(STANDINS), "SGLANG_USE_CPU_ENGINE": "1"},
+        env=clean | {"PYTHONPATH": str(STANDINS), "SGLANG_USE_CPU_ENGINE": "1"},
         capture_output=True,
         text=True,
         check=False,
