@@ -225,10 +225,11 @@ def _answer(question: "Question", output: "Output", report: Path | None, command
 
 
 def _write_report(found: "Comparison", path: Path, command: str) -> None:
+    from prfaas_cli.profile_files import write_whole
     from prfaas_cli.simulation_report import page
 
     try:
-        path.write_text(page(found, command), encoding="utf-8")
+        write_whole(path, page(found, command).encode())
     except OSError as error:
         raise ConfigError(f"--report {path}: {error.strerror or error}") from None
 

@@ -42,6 +42,9 @@ def timeline_of(columns: Columns, until_s: float = float("inf")) -> Timeline:
         columns.finish_s,
     )
     horizon_s = until_s if np.isfinite(until_s) else _last_of(columns, reached)
+    # Where all came at one moment and were refused, the run counts as a second: rates have a span.
+    first_s = float(columns.arrival_s[0])
+    horizon_s = horizon_s if horizon_s > first_s else first_s + 1.0
     refused = columns.outcome == Outcome.REFUSED
     points = np.empty((len(STAGES) + 1, len(columns.arrival_s)))
     points[0] = np.minimum(columns.arrival_s, horizon_s)

@@ -213,3 +213,34 @@ def test_an_interrupt_ends_it_in_one_line() -> None:
     assert out == b""
     assert err.decode().splitlines()[-1] == "prfaasctl: error: interrupted"
     assert b"Traceback" not in err
+
+
+def test_a_run_of_one_moment_with_every_request_refused_has_an_answer(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    head, first, *_ = TRACE.splitlines(keepends=True)
+    trace.write_text(head + first + first)
+    dead = [f"kill:pd-prefill-{index}@0-900" for index in range(10)]
+    faults = [word for fault in dead for word in ("--fault", fault)]
+    found = answer_of(capsys, "--trace", str(trace), "--policy", "homogeneous", *faults)
+    assert found["runs"][0]["summary"]["counts"]["refused"] == 2
+    assert found["runs"][0]["summary"]["goodput_per_s"] == 0
+
+
+def test_a_report_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    report.write_text("old")
+    program = (
+        "import resource, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))\n"
+        "from prfaas_cli.main import run\n"
+        "sys.exit(run(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, "-c", program, "simulate", *SMALL, "--report", str(report)]
+    done = subprocess.run(command, text=True, check=False, capture_output=True, timeout=100)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert report.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [report]
