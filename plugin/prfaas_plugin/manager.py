@@ -53,6 +53,9 @@ Indices = NDArray[np.int64]
 class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
     """Owns the transport node of a prefill (`SendNode`) or decode (`ReceiveNode`) scheduler."""
 
+    #: SGLang may build the other role's manager in this process once `teardown` returned.
+    supports_role_switch = True
+
     sends: SendNode
     receives: ReceiveNode
 
@@ -140,6 +143,22 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
         if room in self.request_status:
             self.record_failure(room, reason)
             self.update_status(room, KVPoll.Failed)
+
+    def teardown(self) -> None:
+        """Close the transport with its threads and sockets; the pools' memory is SGLang's.
+
+        Called by SGLang's scheduler, which is idle then, before it changes its role.
+        """
+        if self._stats_server is not None:
+            self._stats_server.close()
+        if self.disaggregation_mode == DisaggregationMode.PREFILL:
+            self.sends.close()
+        else:
+            self._heartbeat_shutdown.set()
+            self.directory.close()
+            self.receives.close()
+        self._zmq_ctx.destroy(linger=0)
+        logger.info("prfaas %s node %s closed", self.disaggregation_mode.value, self.settings.node)
 
     # ---- prefill -------------------------------------------------------------------------------
 
