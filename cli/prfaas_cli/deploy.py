@@ -38,6 +38,18 @@ def deploy(
     security: Annotated[
         str, typer.Option(help="What crosses regions: off, secret or mtls (see docs/security.md).")
     ] = "off",
+    decode_cache: Annotated[
+        bool,
+        typer.Option(
+            "--decode-cache", help="Decode keeps caches, so that prefills send only what is new."
+        ),
+    ] = False,
+    role_switch: Annotated[
+        bool,
+        typer.Option(
+            "--role-switch", help="Nodes may change their role (node role); with --decode-cache."
+        ),
+    ] = False,
     engine_arg: Annotated[
         list[str] | None, typer.Option(help="An argument for SGLang; repeat for more.")
     ] = None,
@@ -60,6 +72,8 @@ def deploy(
         dtype=dtype,
         engine_args=tuple(engine_arg or ()),
         security=security,
+        decode_cache=decode_cache or role_switch,
+        role_switch=role_switch,
     )
     place = Place.of(state_dir, name)
     check_options(name, options, timeout_s=timeout)

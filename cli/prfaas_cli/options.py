@@ -29,6 +29,8 @@ class DeployOptions:
     dtype: str
     engine_args: tuple[str, ...]
     security: str = "off"
+    decode_cache: bool = False
+    role_switch: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""

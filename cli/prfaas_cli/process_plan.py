@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ETCD_PORT = 2379
 ENGINE_PORTS = (30000, 30001, 30002)
-BOOTSTRAP_PORTS = (30100, 30101)
+BOOTSTRAP_PORTS = (30100, 30101, 30102)
 LISTEN_FD = 100
 """The number under which the gateway inherits its listening socket."""
 GATEWAY_HOST = "127.0.0.1"
@@ -114,8 +114,10 @@ def _engine_node(
     engine = EngineSection(
         model_path=options.model_path,
         device="cpu",
-        bootstrap_port=BOOTSTRAP_PORTS[slot] if role is Role.PREFILL else 0,
+        bootstrap_port=BOOTSTRAP_PORTS[slot] if role is Role.PREFILL or options.role_switch else 0,
         fork_server=str(place.fork_socket),
+        decode_cache=options.decode_cache,
+        role_switch=options.role_switch,
         extra_args=(*dtype, *options.engine_args),
     )
     node = _node(place, topology, role, region=region, port=ENGINE_PORTS[slot])

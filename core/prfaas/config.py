@@ -49,6 +49,12 @@ class EngineSection:
 
     `fork_server` is the path of the CPU kit's fork server socket, empty for a cold start;
     `extra_args` are passed to SGLang as they are; `env` is added to its environment.
+
+    `decode_cache`: as a decode, keep what finished requests leave, so that a prefill sends only
+    what is new. `role_switch`: the engine may change between prefill and decode while it runs; it
+    needs `decode_cache` (SGLang keeps one cache through both roles) and a bootstrap port whatever
+    its role. `decode_cuda_graph_memory_gb` of device memory must be free for it to become a decode
+    that captures graphs.
     """
 
     model_path: str
@@ -57,6 +63,9 @@ class EngineSection:
     bootstrap_port: int = 0
     fork_server: str = ""
     start_timeout_s: float = 600.0
+    decode_cache: bool = False
+    role_switch: bool = False
+    decode_cuda_graph_memory_gb: float = 0.0
     extra_args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
 
@@ -153,8 +162,14 @@ def _check_role(config: NodeConfig, source: str) -> None:
     section = "gateway" if config.node.role is Role.GATEWAY else "engine"
     if getattr(config, section) is None:
         raise ConfigError(f"{source}: a {config.node.role} node needs a section [{section}]")
-    if config.node.role is Role.PREFILL and config.engine and not config.engine.bootstrap_port:
-        raise ConfigError(f"{source}: engine.bootstrap_port: a prefill node needs one (1 to 65535)")
+    engine = config.engine
+    if engine is None:
+        return
+    if not engine.bootstrap_port and (config.node.role is Role.PREFILL or engine.role_switch):
+        who = "engine.role_switch" if engine.role_switch else "a prefill node"
+        raise ConfigError(f"{source}: engine.bootstrap_port: {who} needs one (1 to 65535)")
+    if engine.role_switch and not engine.decode_cache:
+        raise ConfigError(f"{source}: engine.decode_cache: engine.role_switch needs it to be true")
 
 
 def _check_names(config: NodeConfig, source: str) -> None:
@@ -198,6 +213,8 @@ def _check_values(config: NodeConfig, source: str) -> None:
     if config.engine:
         checks.append(("engine.bootstrap_port", config.engine.bootstrap_port, 0, 65535))
         checks.append(("engine.start_timeout_s", config.engine.start_timeout_s, 1, 86400))
+        memory_gb = config.engine.decode_cuda_graph_memory_gb
+        checks.append(("engine.decode_cuda_graph_memory_gb", memory_gb, 0, 1024))
     if config.gateway:
         gateway = config.gateway
         checks.append(("gateway.threshold_tokens", gateway.threshold_tokens, 0, 1 << 30))

@@ -54,10 +54,16 @@ def engine_arguments(config: NodeConfig, facts: ModelFacts) -> list[str]:
     assert engine is not None
     disaggregation = ["--disaggregation-mode", str(config.node.role)]
     disaggregation += ["--disaggregation-transfer-backend", "prfaas"]
-    if config.node.role is Role.PREFILL:
+    is_prefill = config.node.role is Role.PREFILL
+    # An engine that may change its role has the arguments of both.
+    if is_prefill or engine.role_switch:
         disaggregation += ["--disaggregation-bootstrap-port", str(engine.bootstrap_port)]
-    elif engine.device == "cpu":
+    if engine.device == "cpu" and (not is_prefill or engine.role_switch):
         disaggregation += ["--disaggregation-decode-retraction-backup", "cpu_tensor"]
+    if engine.decode_cache:
+        disaggregation += ["--disaggregation-decode-enable-radix-cache"]
+    if engine.role_switch:
+        disaggregation += ["--enable-pd-role-switch"]
     return plain_arguments(
         model_path=engine.model_path,
         model_id=model_id_of(engine),

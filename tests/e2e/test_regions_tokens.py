@@ -1,17 +1,16 @@
 """Tokens through two regions equal those of one server, for every model, in every way of asking."""
 
-import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cache_bytes import AUX_BYTES, geometry, sent_bytes
 from deployment import Answer, Deployment, deployed
 from prompts import token_prompts
 from sglang_engines import EngineStarter, generate, post
 
-from prfaas.profile.geometry import Dtypes, KvGeometry, geometry_of
 from prfaas_cpu.models import TINY_MODELS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.timeout(600)]
@@ -20,10 +19,6 @@ TOKENS = 16
 THRESHOLD = 512
 TEXTS = ("Hello", "The capital of France is", "Once upon a time there was a link. " * 60)
 Ask = Callable[[list[int]], Answer]
-#: One row of SGLang's MetadataBuffers: token id, cached tokens, its logprob and that one's index,
-#: 16 x 4 B each; 128 top logprobs and their indices, 4 B each; 16 draft probabilities of 4 B and
-#: indices of 8 B; a hidden state, without speculation 16 x 4 B; 8 x 8 B for the room.
-AUX_BYTES = 4 * 16 * 4 + 2 * 128 * 4 + 16 * (4 + 8) + 16 * 4 + 8 * 8
 
 
 @dataclass
@@ -118,22 +113,6 @@ def test_a_long_prompts_cache_crosses_the_link_and_a_short_ones_does_not(rig: Ri
     assert local.route == "local"
     assert payload == 0
     assert wan < 20_000
-
-
-def geometry(model: Path) -> KvGeometry:
-    """Return the geometry of a model as the CPU kit runs it."""
-    config = json.loads((model / "config.json").read_text())
-    return geometry_of(config, dtypes=Dtypes(kv="float32", ssm="float32", conv="float32"))
-
-
-def sent_bytes(model: KvGeometry, tokens: int) -> int:
-    """Return what a prefill sends of its cache at page size 1.
-
-    Of a window W only W - 1 tokens: the decode's first step adds its own before it attends.
-    """
-    windows = [layer.window_tokens for layer in model.layers if layer.window_tokens]
-    in_window = min(tokens, max(windows, default=1) - 1)
-    return model.kv_bytes(tokens) - model.window_bytes(tokens) + model.window_bytes(in_window)
 
 
 def _measure(rig: Rig, prompt: list[int]) -> tuple[Answer, int, int]:

@@ -21,6 +21,7 @@ from prfaas_agent.process import identify, session_members
 from prfaas_agent.sglang_args import cpu_environment, plain_arguments
 from prfaas_agent.shared_memory import remove_shared_files, shared_files
 from prfaas_cpu.forkserver import spawn
+from prfaas_transport import read_stats
 
 START_TIMEOUT_S = 120.0
 REQUEST_TIMEOUT_S = 120.0
@@ -133,6 +134,26 @@ class EngineStarter:
             PRFAAS_NODE=name,
             PRFAAS_STATS_SOCKET=str(self._directory / f"{name}.stats"),
         )
+
+    def start_switchable(self, model: Path, *, name: str, role: str) -> Engine:
+        """Start an engine that can change its role: the arguments of both, and a decode cache."""
+        port = free_port()
+        extra = ["--disaggregation-mode", role, "--disaggregation-transfer-backend", "prfaas"]
+        extra += ["--disaggregation-bootstrap-port", str(port), "--enable-pd-role-switch"]
+        extra += ["--disaggregation-decode-enable-radix-cache"]
+        extra += ["--disaggregation-decode-retraction-backup", "cpu_tensor"]
+        return self.start(
+            model,
+            name=name,
+            extra=extra,
+            bootstrap_port=port,
+            PRFAAS_NODE=name,
+            PRFAAS_STATS_SOCKET=str(self._directory / f"{name}.stats"),
+        )
+
+    def stats(self, name: str) -> dict[str, Any]:
+        """Return the transfer counters of an engine by its name."""
+        return read_stats(self._directory / f"{name}.stats", timeout_s=5)
 
     @contextlib.contextmanager
     def running(self, *engines: Engine) -> Iterator[None]:

@@ -10,11 +10,13 @@ from prfaas_agent.sglang_args import engine_arguments, engine_environment, plain
 
 HYBRID = ModelFacts(context_tokens=8192, stateful=True)
 DENSE = ModelFacts(context_tokens=2048, stateful=False)
+NODE_ROLES = (Role.PREFILL, Role.DECODE)
 
 
 def node(role: Role, **engine: object) -> NodeConfig:
     section = EngineSection(model_path="/models/tiny", device="cpu")
-    section = replace(section, bootstrap_port=30100 if role is Role.PREFILL else 0, **engine)
+    section = replace(section, bootstrap_port=30100 if role is Role.PREFILL else 0)
+    section = replace(section, **engine)
     return NodeConfig(
         node=NodeSection(f"b-{role}-0", role, "b", host="10.0.0.2", port=30001, state_dir="/s"),
         engine=section,
@@ -42,6 +44,21 @@ def test_a_decode_engine_on_cpu_backs_retraction_up_as_cpu_tensors() -> None:
     arguments = engine_arguments(node(Role.DECODE), HYBRID)
     assert value_of(arguments, "--disaggregation-decode-retraction-backup") == "cpu_tensor"
     assert "--disaggregation-bootstrap-port" not in arguments
+
+
+def test_an_engine_that_may_change_its_role_has_the_arguments_of_both() -> None:
+    switchable = {"role_switch": True, "decode_cache": True, "bootstrap_port": 30105}
+    roles = [engine_arguments(node(role, **switchable), HYBRID) for role in NODE_ROLES]
+    differ = {(one, two) for one, two in zip(*roles, strict=True) if one != two}
+    assert differ == {("prefill", "decode")}
+    assert value_of(roles[1], "--disaggregation-bootstrap-port") == "30105"
+    assert {"--enable-pd-role-switch", "--disaggregation-decode-enable-radix-cache"} < set(roles[0])
+
+
+def test_a_decode_cache_is_asked_for() -> None:
+    option = "--disaggregation-decode-enable-radix-cache"
+    assert option in engine_arguments(node(Role.DECODE, decode_cache=True), DENSE)
+    assert option not in engine_arguments(node(Role.DECODE), DENSE)
 
 
 def test_only_hybrids_get_the_state_options() -> None:

@@ -89,6 +89,15 @@ def test_engines_start_through_the_fork_server_with_the_options_given() -> None:
     assert engine.start_timeout_s == 100.0
 
 
+def test_nodes_that_may_change_their_role_are_all_made_for_both() -> None:
+    made = plan(replace(OPTIONS, role_switch=True, decode_cache=True))
+    engines = [config.engine for config in made.nodes if config.engine]
+    assert all(engine.role_switch and engine.decode_cache for engine in engines)
+    assert len({engine.bootstrap_port for engine in engines} - {0}) == 3
+    for text in made.config_texts().values():
+        parse_node_config(text, source="f")
+
+
 def test_specs_and_options_survive_their_files() -> None:
     for spec in plan().processes:
         assert ProcessSpec.from_json(spec.to_json()) == spec

@@ -74,6 +74,22 @@ def test_a_bad_value_names_file_key_and_what_is_allowed(old: str, new: str, says
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("engine", "says"),
+    [
+        ("role_switch = true\nbootstrap_port = 1", "engine.decode_cache: engine.role_switch needs"),
+        ("role_switch = true\ndecode_cache = true", "engine.bootstrap_port: engine.role_switch"),
+        ("decode_cuda_graph_memory_gb = -1", "decode_cuda_graph_memory_gb = -1.0: allowed is 0"),
+    ],
+)
+def test_an_engine_that_may_change_its_role_needs_what_both_roles_need(
+    engine: str, says: str
+) -> None:
+    decode = PREFILL.replace('role = "prefill"', 'role = "decode"')
+    with pytest.raises(ConfigError, match=says):
+        parse_node_config(decode.replace("bootstrap_port = 30100", engine), source="f")
+
+
 MTLS = '[security]\nmode = "mtls"\nca = "c"\ncert = "d"\nkey = "k"\n'
 
 
