@@ -4,7 +4,7 @@ SHELL := /bin/bash
 VENV ?= $(CURDIR)/.venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
-PACKAGES := core plugin gateway netem cli
+PACKAGES := core plugin gateway netem loadtest cli
 export VENV
 
 SEED ?= 1
