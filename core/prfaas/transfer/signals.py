@@ -51,6 +51,7 @@ class PeerSignals:
     `available_bytes_per_s` is what the path carries for us when we ask it to, 0 while that is
     unknown; `utilisation` is how much of it we use. Shares are of the lanes' time. `is_up` is False
     where bytes wait and none is acknowledged for `SignalLimits.outage_s`, or no lane is left.
+    `is_link_limited`: bytes waited all the time, and for nothing but the link.
     """
 
     rtt_s: float = 0.0
@@ -66,6 +67,7 @@ class PeerSignals:
     sndbuf_limited_share: float = 0.0
     congestion: Congestion = Congestion.NONE
     is_up: bool = True
+    is_link_limited: bool = False
 
     def link_signal(self) -> LinkSignal:
         """Return what the routing of requests goes by."""
@@ -149,7 +151,8 @@ class PathEstimator:
         loss = self._again.take(period.retrans, weight) / sent if sent >= 1 else 0.0
         if period.rtt_s:
             self._floor.take(-period.rtt_s, now, self._limits.min_rtt_s)
-        self._note_capacity(period, backlog_bytes, now)
+        is_link_limited = self._is_link_limited(period, backlog_bytes)
+        self._note_capacity(period, now, is_link_limited=is_link_limited)
         available = self._capacity.value
         is_up = self._is_up(samples, period, backlog_bytes, now)
         self._had_backlog = backlog_bytes > 0
@@ -167,6 +170,7 @@ class PathEstimator:
             sndbuf_limited_share=period.share(period.sndbuf_s),
             congestion=self._congestion(period, loss if sent >= self._limits.loss_bytes else 0.0),
             is_up=is_up,
+            is_link_limited=is_link_limited,
         )
 
     def _period(self, samples: Sequence[LaneSample]) -> _Period:
@@ -184,9 +188,9 @@ class PathEstimator:
         self._last = {sample.lane: sample for sample in samples}
         return period
 
-    def _note_capacity(self, period: _Period, backlog_bytes: int, now: float) -> None:
+    def _note_capacity(self, period: _Period, now: float, *, is_link_limited: bool) -> None:
         """A link that is the limit shows what it carries; else bursts show that it carries more."""
-        if self._is_link_limited(period, backlog_bytes):
+        if is_link_limited:
             self._capacity.replace(period.bytes_per_s, now)
         elif period.acked:
             seen = max(period.bytes_per_s, period.lane_bytes_per_s)

@@ -32,6 +32,7 @@ HEADER = struct.Struct("!2sBBI")
 _ROOM = struct.Struct("!QI")
 _OPEN = struct.Struct("!QIIIB")
 _CHUNK = struct.Struct("!QIIHHIIIIQB")
+_ENCODINGS = frozenset(Encoding)
 _CHUNK_DIGEST_AT = 44  # in the frame, header included
 _HELLO = struct.Struct("!QHH32sI")
 _WELCOME = struct.Struct("!QI")
@@ -214,10 +215,14 @@ def _check_encoding(frame: Chunk) -> None:
     plain_bytes, payload_bytes = frame.plain_bytes, frame.payload_bytes
     if plain_bytes > limits.MAX_PAYLOAD_BYTES:
         raise ProtocolError(f"CHUNK: payload of {plain_bytes} bytes when decoded")
+    if frame.encoding not in _ENCODINGS:
+        raise ProtocolError(f"CHUNK: unknown encoding {frame.encoding}")
     is_plain = frame.encoding == Encoding.PLAIN
     if plain_bytes != payload_bytes if is_plain else plain_bytes <= payload_bytes:
         text = f"{payload_bytes} bytes for {plain_bytes} decoded"
         raise ProtocolError(f"CHUNK: encoding {frame.encoding}: {text}")
+    if not is_plain and plain_bytes > limits.MAX_ENCODED_BYTES:
+        raise ProtocolError(f"CHUNK: encoding {frame.encoding} of {plain_bytes} bytes")
 
 
 def _encode_fin(frame: Fin) -> bytes:

@@ -21,9 +21,12 @@ class Priority(IntEnum):
 
 
 class Encoding(IntEnum):
-    """Of a chunk's payload. Numbers above PLAIN are for compression."""
+    """Of a chunk's payload: as it is, or in byte planes of elements that are so many bytes wide."""
 
     PLAIN = 0
+    PLANES_1 = 1
+    PLANES_2 = 2
+    PLANES_4 = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ MAX_BODY_BYTES = 8 << 10
 MAX_HELLO_BYTES = 64 << 10
 MAX_PAYLOAD_BYTES = 1 << 30
 """Payload bytes after one CHUNK."""
+MAX_ENCODED_BYTES = 16 << 20
+"""Decoded bytes of a CHUNK with an encoding: it cannot be decoded before all of it is there."""
 
 DIGEST_BYTES = 32
 MAX_GROUPS = 256
