@@ -109,6 +109,7 @@ class ReceiveNode:
         On return no write to the room's memory is in progress, and none will start.
         """
         with self._loop.call(may_be_closed=True):
+            self._machine.advance(monotonic())
             self._machine.abort(room, reason, detail)
 
     def forget(self, room: int) -> None:
@@ -154,15 +155,19 @@ class _Owner:
         self.next_timer = machine.next_timer
         self.take_dead_lanes = machine.take_dead_lanes
         self.is_target_live = machine.is_target_live
-        self.payload_done = machine.payload_done
         self.wants_digest = machine.wants_digest
         self.deliver = on_event
 
     def accepted(self, lane: int) -> None:
         raise AssertionError(f"a receiver does not listen (lane {lane})")
 
-    def receive(self, lane: int, frame: Frame, now: float) -> None:  # noqa: ARG002 - LaneOwner
+    def receive(self, lane: int, frame: Frame, now: float) -> None:
+        self._machine.advance(now)
         self._machine.receive(lane, frame)
+
+    def payload_done(self, lane: int, digest: int | None) -> None:
+        self._machine.advance(monotonic())
+        self._machine.payload_done(lane, digest)
 
     def next_frame(self, lane: int) -> Frame | None:
         return self._machine.next_frame(lane)

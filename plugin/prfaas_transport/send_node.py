@@ -183,10 +183,12 @@ class _Owner:
                 self._machine.limits = replace(limits, chunk_bytes=chunk_bytes)
 
     def next_frame(self, lane: int) -> Frame | ChunkOut | None:
+        now = monotonic()
+        self._machine.advance(now)
         frame = self._machine.next_frame(lane)
         if isinstance(frame, Welcome):
-            self._warm_up.start(lane, monotonic())
-        return self._warm_up.next_piece(lane, monotonic()) if frame is None else frame
+            self._warm_up.start(lane, now)
+        return self._warm_up.next_piece(lane, now) if frame is None else frame
 
     def payload(self, chunk: ChunkOut) -> list[memoryview]:
         frame = chunk.frame

@@ -91,6 +91,11 @@ class Layout:
             counts[self.index(name)] = int(count)
         return tuple(counts)
 
+    def num_bytes(self, counts: tuple[int, ...]) -> int:
+        """Return how many bytes so many items per group are, of all entries."""
+        sizes = zip(self.groups, counts, strict=True)
+        return sum(n * sum(entry.item_bytes for entry in group.entries) for group, n in sizes)
+
     def named(self, counts: tuple[int, ...]) -> dict[str, int]:
         """Return counts in group order by group name."""
         return {group.name: n for group, n in zip(self.groups, counts, strict=True)}

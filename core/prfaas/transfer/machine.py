@@ -50,6 +50,11 @@ class Machine(Generic[EventT]):
         self._events: list[EventT] = []
         self._dead_lanes: list[tuple[LaneId, str]] = []
         self._next_timer: float | None = None
+        self._now = 0.0
+
+    def advance(self, now: float) -> None:
+        """Say what time it is; what is measured is as exact as this is often."""
+        self._now = max(self._now, now)
 
     def take_events(self) -> list[EventT]:
         """Return and clear what happened."""

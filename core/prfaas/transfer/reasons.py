@@ -1,6 +1,7 @@
 """Why a room or a peer failed, in one word."""
 
 import re
+from collections import Counter
 from enum import StrEnum
 
 
@@ -34,6 +35,9 @@ class Reason(StrEnum):
     VERSION_MISMATCH = "version_mismatch"
 
 
+OTHER = "other"
+_OURS = frozenset(map(str, Reason))
+_MAX_WORDS = 64
 _MAX_TEXT_CHARS = 256  # at most 1024 bytes of UTF-8
 
 
@@ -50,3 +54,12 @@ def reason_word(reason: str) -> str:
 def reason_text(detail: str) -> str:
     """Return `detail` cut to what the wire can carry."""
     return detail.encode(errors="replace").decode()[:_MAX_TEXT_CHARS]
+
+
+def count_reason(counter: Counter[str], word: str) -> None:
+    """Count a word; beyond 64 different ones, words that are not ours count as `OTHER`.
+
+    Peers choose words, and each would be memory here and a time series elsewhere.
+    """
+    is_known = word in counter or word in _OURS or len(counter) < _MAX_WORDS
+    counter[word if is_known else OTHER] += 1

@@ -12,7 +12,8 @@ from prfaas.wire import Chunk, Priority
 class ReceiveRoom:
     """Counts items per entry of every group. Once `live` is False nothing may be written.
 
-    `grants` are the destination items per layout group.
+    `grants` are the destination items per layout group. It was opened at `opened_s`, its first
+    chunk began to arrive at `first_byte_s`.
     """
 
     room: int
@@ -22,6 +23,8 @@ class ReceiveRoom:
     prefix_tokens: int
     grants: tuple[Items, ...]
     priority: Priority = Priority.FOREGROUND
+    opened_s: float = 0.0
+    first_byte_s: float | None = None
     live: bool = True
     finished: bool = False
     num_missing: int = 0

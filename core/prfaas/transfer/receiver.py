@@ -163,6 +163,7 @@ class Receiver(ReceiverRooms):
 
     def on_timer(self, now: float) -> None:
         """Fail the rooms whose deadline has passed. Call after `take_dials` was acted on."""
+        self.advance(now)
         for room in [r for r in self._rooms.values() if r.deadline_s <= now]:
             self._fail_room(room, Reason.DEADLINE, "the room's deadline passed", tell=True)
         times = [room.deadline_s for room in self._rooms.values()]
@@ -175,6 +176,7 @@ class Receiver(ReceiverRooms):
         return {
             "rooms_open": len(self._rooms),
             **describe_totals(self.counters),
+            "histograms": self.measures.to_json(),
             "peers": {
                 "{}:{}".format(*peer.address): {
                     "node_id": peer.node_id,
@@ -226,6 +228,8 @@ class Receiver(ReceiverRooms):
         elif not room.has(frame):
             self._supersede(lane, room, frame)
             lane.target = room
+            if room.first_byte_s is None:
+                room.first_byte_s = self._now
 
     def _supersede(self, lane: ReceiveLane, room: ReceiveRoom, frame: Chunk) -> None:
         """Give up a lane that still reads these items: the sender sends again what a lane lost.

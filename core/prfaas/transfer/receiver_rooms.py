@@ -18,9 +18,10 @@ from prfaas.transfer.guard import ReceiverGuard
 from prfaas.transfer.layout import Items, Layout
 from prfaas.transfer.machine import LaneId, Machine, RoomKey, TransferLimits
 from prfaas.transfer.memo import Memo
-from prfaas.transfer.reasons import Reason, reason_text, reason_word
+from prfaas.transfer.reasons import Reason, count_reason, reason_text, reason_word
 from prfaas.transfer.receive_peer import DialSlot, ReceiveLane, ReceivePeer
 from prfaas.transfer.receive_room import ReceiveRoom
+from prfaas.transfer.room_measures import RoomEnd, RoomMeasures
 from prfaas.wire import Abort, Done, Hello, Open, Priority
 from prfaas.wire.limits import U32_MAX, U64_MAX
 
@@ -67,6 +68,7 @@ class ReceiverRooms(Machine[ReceiveEvent]):
         self.session = session
         self.limits = limits
         self.counters = ReceiveCounters()
+        self.measures = RoomMeasures()
         self._features = features
         self._guard = guard or ReceiverGuard()
         self._digest = layout.digest()
@@ -130,6 +132,8 @@ class ReceiverRooms(Machine[ReceiveEvent]):
             prefix_tokens=prefix_tokens,
             priority=priority,
         )
+        self.advance(now)
+        state.opened_s = now
         self._wake_at(state.deadline_s)
         self.counters.rooms_opened += 1
         self._tell(self._peers[address], self._open_frame(state, now))
@@ -201,7 +205,7 @@ class ReceiverRooms(Machine[ReceiveEvent]):
 
     def _fail_room(self, room: ReceiveRoom, reason: str, detail: str, *, tell: bool) -> None:
         self._conclude(room, reason)
-        self.counters.rooms_failed[reason] += 1
+        count_reason(self.counters.rooms_failed, reason)
         peer = self._peers.get(room.address)
         if tell and peer is not None:
             self._tell_abort(peer, Abort(room.room, room.attempt, reason, detail))
@@ -211,6 +215,15 @@ class ReceiverRooms(Machine[ReceiveEvent]):
         room.live = False
         del self._rooms[room.room]
         self._ended.put((room.room, room.attempt), reason)
+        end = RoomEnd(
+            reason=reason,
+            is_foreground=room.priority == Priority.FOREGROUND,
+            opened_s=room.opened_s,
+            first_byte_s=room.first_byte_s,
+            ended_s=self._now,
+            granted_bytes=self.layout.num_bytes(room.counts),
+        )
+        self.measures.note(end)
 
     def _lose_peer(self, peer: ReceivePeer, reason: str, detail: str) -> None:
         text = reason_text("{}:{}: {}".format(*peer.address, detail))

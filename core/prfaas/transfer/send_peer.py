@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from prfaas.transfer.histogram import ROUND_TRIP_S, Histogram
 from prfaas.transfer.machine import LaneId, RoomKey
 from prfaas.transfer.schedule import BackgroundLimits, FairQueue, Traffic
 from prfaas.transfer.send_room import ChunkOut, SendLeg
@@ -17,13 +18,18 @@ ChunkKey = tuple[int, int, int]  # room, attempt, chunk
 
 @dataclass(eq=False, slots=True)
 class SendLane:
-    """One accepted connection; `peer` is None until its HELLO. `features` are those agreed on."""
+    """One accepted connection; `peer` is None until its HELLO. `features` are those agreed on.
+
+    `timed` is a chunk in flight, and when it was given to the lane: one at a time tells how long
+    acknowledgements take, and costs next to nothing.
+    """
 
     peer: "SendPeer | None" = None
     features: int = 0
     refused: bool = False
     control: deque[Frame] = field(default_factory=deque)
     in_flight: dict[ChunkKey, ChunkOut] = field(default_factory=dict)
+    timed: tuple[ChunkOut, float] | None = None
     sample: LaneSample | None = None
 
 
@@ -32,7 +38,8 @@ class SendPeer:
     """Queues shared by all lanes of the peer; whichever lane can be written to pulls from them.
 
     `background_bytes` are sent and not acknowledged, at most `window_bytes` while there is no
-    foreground. `backlog_bytes` are ready and not acknowledged.
+    foreground. `backlog_bytes` are ready and not acknowledged. `ack_s` counts how long chunks took
+    from a lane's queue to their acknowledgement.
     """
 
     node_id: str
@@ -43,6 +50,7 @@ class SendPeer:
     window_bytes: int
     path: PathEstimator = field(default_factory=PathEstimator)
     signals: PeerSignals = field(default_factory=PeerSignals)
+    ack_s: Histogram = field(default_factory=lambda: Histogram(ROUND_TRIP_S))
     observed_s: float = float("-inf")
     background_bytes: int = 0
     backlog_bytes: int = 0
@@ -70,6 +78,19 @@ class SendPeer:
         if not leg.is_foreground:
             self.background_bytes += num_bytes
         return chunk
+
+    def note_sent(self, lane: SendLane, chunk: ChunkOut, now: float) -> None:
+        """Note when a chunk was given to the lane, if it is one to measure."""
+        if chunk.leg.first_byte_s is None:
+            chunk.leg.first_byte_s = now
+        if lane.timed is None or not lane.timed[0].leg.live:
+            lane.timed = (chunk, now)
+
+    def note_acked(self, lane: SendLane, key: ChunkKey, now: float) -> None:
+        """Measure the chunk, if it is the one."""
+        if lane.timed is not None and lane.timed[0].key == key:
+            self.ack_s.observe(max(0.0, now - lane.timed[1]))
+            lane.timed = None
 
     def acknowledged(self, lane: SendLane, key: ChunkKey) -> bool:
         """Take a chunk for received; say whether the lane had it in flight."""

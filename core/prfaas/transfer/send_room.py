@@ -39,9 +39,10 @@ class Submission:
 class SendLeg:
     """A room towards one peer. Once `live` is False no payload of it may be read from memory.
 
-    It is cut into chunks of `chunk_bytes`. `num_pending` of them are not acknowledged,
-    `pending_bytes` are those of them that are ready. `waiting` are submissions that are not, by
-    token. `is_queued` and `credit_bytes` are the `FairQueue`'s.
+    It is cut into chunks of `chunk_bytes`; the first was given to a lane at `first_byte_s`.
+    `num_pending` of them are not acknowledged, `pending_bytes` are those of them that are ready.
+    `waiting` are submissions that are not, by token. `is_queued` and `credit_bytes` are the
+    `FairQueue`'s.
     """
 
     room: int
@@ -56,6 +57,7 @@ class SendLeg:
     num_pending: int = 0
     pending_bytes: int = 0
     next_chunk: int = 0
+    first_byte_s: float | None = None
     is_queued: bool = False
     credit_bytes: int | None = None
     waiting: dict[int, list[Submission]] = field(default_factory=dict)
@@ -111,11 +113,14 @@ class SendRoom:
     """All legs of a room; it succeeds or fails as a whole.
 
     `submitted` are the positions per group: one set for all entries, or one for each as soon as a
-    submission names entries. `ready` are the tokens that were marked so.
+    submission names entries. `ready` are the tokens that were marked so. Its first leg was opened
+    at `opened_s` and says whether a request waits for it.
     """
 
     room: int
     deadline_s: float
+    opened_s: float = 0.0
+    is_foreground: bool = True
     legs: dict[str, SendLeg] = field(default_factory=dict)
     submissions: list[Submission] = field(default_factory=list)
     submitted: dict[int, list[IntervalSet]] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from prfaas.errors import ProtocolError, TransferError
 from prfaas.transfer.events import PeerJoined, RoomOpened, RoomSent
 from prfaas.transfer.layout import mismatch
 from prfaas.transfer.machine import LaneId, describe_totals
-from prfaas.transfer.reasons import Reason, reason_word
+from prfaas.transfer.reasons import Reason, count_reason, reason_word
 from prfaas.transfer.schedule import FairQueue
 from prfaas.transfer.send_peer import SendLane, SendPeer
 from prfaas.transfer.send_room import ChunkOut, SendLeg, SendRoom
@@ -23,6 +23,7 @@ from prfaas.wire import (
     Frame,
     Hello,
     Open,
+    Priority,
     Refuse,
     Welcome,
 )
@@ -65,6 +66,7 @@ class Sender(SenderRooms):
 
     def receive(self, lane: LaneId, frame: Frame, now: float) -> None:
         """Take a frame from a lane. Raises: ProtocolError; then close the lane."""
+        self.advance(now)
         self._traffic.advance(now)
         state = self._lanes[lane]
         if state.refused:
@@ -106,10 +108,12 @@ class Sender(SenderRooms):
         if chunk is not None:
             self.counters.chunks_sent += 1
             self.counters.payload_bytes_sent += chunk.frame.payload_bytes
+            peer.note_sent(state, chunk, self._now)
         return chunk
 
     def on_timer(self, now: float) -> None:
         """Fail the rooms whose deadline has passed; then lanes may have something to send."""
+        self.advance(now)
         self._traffic.advance(now)
         self._traffic.on_timer()
         for room in [r for r in self._rooms.values() if r.deadline_s <= now]:
@@ -145,6 +149,7 @@ class Sender(SenderRooms):
             "rooms_open": len(self._rooms),
             "chunks_queued": self.num_queued_chunks,
             **describe_totals(self.counters),
+            "histograms": self.measures.to_json(),
             "peers": {
                 peer.node_id: {
                     "session": peer.session,
@@ -152,6 +157,7 @@ class Sender(SenderRooms):
                     "backlog_bytes": peer.backlog_bytes,
                     "background_bytes": peer.background_bytes,
                     "signals": peer.signals.to_json(),
+                    "ack_s": peer.ack_s.to_json(),
                 }
                 for peer in self._peers.values()
             },
@@ -218,7 +224,7 @@ class Sender(SenderRooms):
             return
         refusal = self._room_refusal(peer, leg, frame, now)
         if refusal is not None:
-            self.counters.rooms_refused[refusal.reason] += 1
+            count_reason(self.counters.rooms_refused, refusal.reason)
             self._reply(lane, refusal)
             return
         if leg is not None:
@@ -251,7 +257,9 @@ class Sender(SenderRooms):
 
     def _add_room(self, frame: Open, now: float) -> SendRoom:
         deadline_s = now + min(frame.deadline_ms / 1000, self.limits.room_timeout_s)
-        room = self._rooms[frame.room] = SendRoom(frame.room, deadline_s)
+        room = self._rooms[frame.room] = SendRoom(
+            frame.room, deadline_s, now, is_foreground=frame.priority == Priority.FOREGROUND
+        )
         self._concluded.drop(frame.room)
         self._wake_at(deadline_s)
         self.counters.rooms_opened += 1
@@ -279,7 +287,9 @@ class Sender(SenderRooms):
 
     def _on_ack(self, peer: SendPeer, lane: SendLane, frame: Ack) -> None:
         for number in frame.chunks:
-            if peer.acknowledged(lane, (frame.room, frame.attempt, number)):
+            key = (frame.room, frame.attempt, number)
+            peer.note_acked(lane, key, self._now)
+            if peer.acknowledged(lane, key):
                 self.num_queued_chunks -= 1
                 self.counters.chunks_acked += 1
 

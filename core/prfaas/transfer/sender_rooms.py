@@ -10,7 +10,8 @@ from prfaas.transfer.guard import SenderGuard
 from prfaas.transfer.layout import Items, Layout
 from prfaas.transfer.machine import LaneId, Machine, TransferLimits
 from prfaas.transfer.memo import Memo
-from prfaas.transfer.reasons import Reason, reason_text, reason_word
+from prfaas.transfer.reasons import Reason, count_reason, reason_text, reason_word
+from prfaas.transfer.room_measures import RoomEnd, RoomMeasures
 from prfaas.transfer.schedule import BackgroundLimits, Traffic
 from prfaas.transfer.send_peer import SendLane, SendPeer
 from prfaas.transfer.send_room import (
@@ -73,6 +74,7 @@ class SenderRooms(Machine[SendEvent]):
         self.session = session
         self.limits = limits
         self.counters = SendCounters()
+        self.measures = RoomMeasures()
         self.num_queued_chunks = 0
         self._traffic = Traffic(limits.background)
         self._features = features
@@ -155,6 +157,7 @@ class SenderRooms(Machine[SendEvent]):
 
     def abort(self, room: int, reason: str, detail: str, now: float) -> None:
         """Fail the room. A room that no peer has opened yet will be refused when it is opened."""
+        self.advance(now)
         state = self._rooms.get(room)
         word, text = reason_word(reason), reason_text(detail)
         if state is not None:
@@ -239,7 +242,7 @@ class SenderRooms(Machine[SendEvent]):
                 self._end_leg(leg, abort)
                 self._tell_abort(self._peers[leg.peer], abort)
         self._conclude(room, word, text)
-        self.counters.rooms_failed[word] += 1
+        count_reason(self.counters.rooms_failed, word)
         self._events.append(RoomFailed(room.room, word, text))
 
     def _conclude(self, room: SendRoom, reason: str, detail: str) -> None:
@@ -247,6 +250,20 @@ class SenderRooms(Machine[SendEvent]):
         attempts = {leg.peer: (leg.session, leg.attempt) for leg in room.legs.values()}
         until_s = room.deadline_s
         self._concluded.put(room.room, Conclusion(reason, detail, attempts, until_s))
+        self._measure(room, reason)
+
+    def _measure(self, room: SendRoom, reason: str) -> None:
+        legs = room.legs.values()
+        begun_s = [leg.first_byte_s for leg in legs if leg.first_byte_s is not None]
+        end = RoomEnd(
+            reason=reason,
+            is_foreground=room.is_foreground,
+            opened_s=room.opened_s,
+            first_byte_s=min(begun_s, default=None),
+            ended_s=self._now,
+            granted_bytes=max((self.layout.num_bytes(leg.grants) for leg in legs), default=0),
+        )
+        self.measures.note(end)
 
     def _lose_peer(self, peer: SendPeer, reason: str, detail: str) -> None:
         for room in list(self._rooms.values()):
