@@ -10,7 +10,7 @@ export VENV
 SEED ?= 1
 SIM_REQUESTS ?= 20000
 
-.PHONY: help setup demo check test unit sim sim-tables bench-sim e2e clean fuzz
+.PHONY: help setup demo check test unit sim sim-tables bench-sim e2e clean fuzz soak
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ SECONDS ?= 60
 fuzz: ## fuzz frames and transfer machines for SECONDS (60), guided by coverage
 	@$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/pip install -q "atheris>=3,<4"
 	$(BIN)/python tests/fuzz/fuzz.py $(SECONDS)
+
+soak: ## lanes between processes that die, over links that misbehave, for SECONDS (60) from SEED=1
+	@PYTHONPATH=tests/support $(BIN)/python tests/integration/transport/soak.py $(SECONDS) $(SEED)
 
 clean: ## remove caches; .venv stays (remove it by hand to start over)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
