@@ -14,9 +14,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from prfaas.errors import ConfigError
 from prfaas.records import Role
+from prfaas.twin_section import EngineKind, TwinSection, twin_limits
 
 #: Names become parts of file names, of etcd keys and of metrics.
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
+_SMALLEST_CHUNK_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class EtcdSection:
 
 @dataclass(frozen=True, slots=True)
 class EngineSection:
-    """The SGLang engine of a prefill or decode node.
+    """The engine of a prefill or decode node: SGLang, or the twin that `[twin]` describes.
 
     `fork_server` is the path of the CPU kit's fork server socket, empty for a cold start;
     `extra_args` are passed to SGLang as they are; `env` is added to its environment.
@@ -58,6 +60,7 @@ class EngineSection:
     """
 
     model_path: str
+    engine: EngineKind = EngineKind.SGLANG
     model_id: str = ""
     device: str = "cuda"
     bootstrap_port: int = 0
@@ -74,15 +77,19 @@ class EngineSection:
 class TransferSection:
     """The lanes between peers; handed to the plugin through its environment.
 
-    `digests`: a checksum of every chunk: "on", "off", or "auto": unless TLS makes it needless.
+    `lanes`: connections per peer; 0 takes as many as the path needs. `chunk_bytes`: most payload
+    bytes of a chunk; 0 follows the path. `digests`: a checksum of every chunk: "on", "off", or
+    "auto": unless TLS makes it needless. `pipelining`: what a prefill sends as soon as it is
+    computed: each "layer", or only each prefill "chunk".
     """
 
-    lanes: int = 4
-    chunk_bytes: int = 1 << 20
+    lanes: int = 0
+    chunk_bytes: int = 0
     liveness_s: float = 2.0
     room_timeout_s: float = 300.0
     blank_groups: tuple[str, ...] = ()
     digests: str = "auto"
+    pipelining: str = "layer"
 
 
 class SecurityMode(StrEnum):
@@ -134,6 +141,7 @@ class NodeConfig:
     node: NodeSection
     etcd: EtcdSection = field(default_factory=EtcdSection)
     engine: EngineSection | None = None
+    twin: TwinSection | None = None
     transfer: TransferSection = field(default_factory=TransferSection)
     security: SecuritySection = field(default_factory=SecuritySection)
     gateway: GatewaySection | None = None
@@ -155,6 +163,7 @@ def parse_node_config(text: str, *, source: str) -> NodeConfig:
     _check_names(config, source)
     _check_values(config, source)
     _check_security(config, source)
+    _check_transfer(config.transfer, source)
     return config
 
 
@@ -194,9 +203,20 @@ def _check_security(config: NodeConfig, source: str) -> None:
             raise ConfigError(
                 f'{source}: security.{key}: missing; mode = "{security.mode}" needs it'
             )
-    if config.transfer.digests not in ("auto", "on", "off"):
+
+
+def _check_transfer(transfer: TransferSection, source: str) -> None:
+    words = {"digests": ("auto", "on", "off"), "pipelining": ("layer", "chunk")}
+    for key, allowed in words.items():
+        value = getattr(transfer, key)
+        if value not in allowed:
+            raise ConfigError(
+                f"{source}: transfer.{key} = {value!r}: allowed: {', '.join(allowed)}"
+            )
+    if 0 < transfer.chunk_bytes < _SMALLEST_CHUNK_BYTES:
         raise ConfigError(
-            f"{source}: transfer.digests = {config.transfer.digests!r}: allowed: auto, on, off"
+            f"{source}: transfer.chunk_bytes = {transfer.chunk_bytes}:"
+            f" allowed is 0 or {_SMALLEST_CHUNK_BYTES} to {64 << 20}"
         )
 
 
@@ -204,8 +224,8 @@ def _check_values(config: NodeConfig, source: str) -> None:
     checks: list[tuple[str, float, float, float]] = [
         ("node.port", config.node.port, 0, 65535),
         ("etcd.lease_ttl_s", config.etcd.lease_ttl_s, 1, 3600),
-        ("transfer.lanes", config.transfer.lanes, 1, 64),
-        ("transfer.chunk_bytes", config.transfer.chunk_bytes, 4096, 64 << 20),
+        ("transfer.lanes", config.transfer.lanes, 0, 64),
+        ("transfer.chunk_bytes", config.transfer.chunk_bytes, 0, 64 << 20),
         ("transfer.liveness_s", config.transfer.liveness_s, 0.1, 3600),
         ("transfer.room_timeout_s", config.transfer.room_timeout_s, 1, 86400),
         ("security.max_lane_age_s", config.security.max_lane_age_s, 1, 30 * 86400),
@@ -215,6 +235,8 @@ def _check_values(config: NodeConfig, source: str) -> None:
         checks.append(("engine.start_timeout_s", config.engine.start_timeout_s, 1, 86400))
         memory_gb = config.engine.decode_cuda_graph_memory_gb
         checks.append(("engine.decode_cuda_graph_memory_gb", memory_gb, 0, 1024))
+    if config.twin:
+        checks.extend(twin_limits(config.twin))
     if config.gateway:
         gateway = config.gateway
         checks.append(("gateway.threshold_tokens", gateway.threshold_tokens, 0, 1 << 30))
