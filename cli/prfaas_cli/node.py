@@ -1,18 +1,29 @@
-"""`prfaasctl node`: run one node, check one machine."""
+"""`prfaasctl node`: run one node, change its role, check one machine."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from prfaas.errors import ConfigError
 from prfaas.records import Role
-from prfaas_cli.place import JsonOption
+from prfaas_cli.place import (
+    DEFAULT_NAME,
+    DEFAULT_STATE_DIR,
+    JsonOption,
+    NameOption,
+    Place,
+    StateDirOption,
+)
 
 if TYPE_CHECKING:
     from prfaas.config import NodeConfig
 
-app = typer.Typer(help="Run one node, check one machine.", no_args_is_help=True)
+app = typer.Typer(help="Run one node, change its role, check one machine.", no_args_is_help=True)
+
+#: What an agent needs beyond the drain: its own calls, and an engine that captures graphs.
+_ANSWER_TIMEOUT_S = 660.0
+_MAX_DRAIN_S = 3600.0
 
 ConfigOption = Annotated[Path, typer.Option("--config", help="The node's TOML file.")]
 
@@ -33,6 +44,67 @@ def run_node(
         _run_gateway(parsed)
     else:
         _run_engine_node(parsed)
+
+
+@app.command("role")
+def change_role(
+    node: Annotated[str, typer.Argument(help="Name of a node on this machine.")],
+    role: Annotated[str, typer.Argument(help="prefill or decode.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where the region loses its last node of a role.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to finish the requests it has.")] = 120.0,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="The node's TOML file, if not of a deployment.")
+    ] = None,
+    name: NameOption = DEFAULT_NAME,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    as_json: JsonOption = False,
+) -> None:
+    """Drain a node and let its engine take the other role; nothing to do if it has it."""
+    from prfaas_cli.agent_control import ask_agent
+    from prfaas_cli.output import Output
+
+    if role not in (Role.PREFILL, Role.DECODE):
+        raise ConfigError(f"role {role!r}: allowed: prefill, decode")
+    if not 0 <= timeout <= _MAX_DRAIN_S:
+        raise ConfigError(f"--timeout {timeout:g}: allowed is 0 to {_MAX_DRAIN_S:g} seconds")
+    answer = ask_agent(
+        _agent_socket(node, config, Place.of(state_dir, name)),
+        "/role",
+        {"role": role, "force": force, "timeout_s": timeout},
+        timeout_s=timeout + _ANSWER_TIMEOUT_S,
+    )
+    Output(as_json=as_json).result(answer, lambda: [_shown_change(answer)])
+
+
+def _agent_socket(node: str, config: Path | None, place: Place) -> Path:
+    """Return the socket of a node's agent.
+
+    Raises:
+        ConfigError: no such node.
+    """
+    if config is not None:
+        parsed = read_config(config)
+        if parsed.node.name != node:
+            raise ConfigError(f"{config}: node.name = {parsed.node.name}, but asked for {node}")
+        return Path(parsed.node.state_dir).absolute() / f"{node}.agent.sock"
+    place.require_deployment()
+    path = place.directory / f"{node}.agent.sock"
+    if not path.exists():
+        found = sorted(item.name for item in place.directory.glob("*.agent.sock"))
+        names = ", ".join(item.removesuffix(".agent.sock") for item in found)
+        raise ConfigError(f"no node {node} runs in {place.directory}; there is: {names or 'none'}")
+    return path
+
+
+def _shown_change(answer: dict[str, Any]) -> str:
+    if not answer["changed"]:
+        return f"nothing to do: {answer['name']} is {answer['role']} already"
+    return (
+        f"{answer['name']}: {answer['was']} -> {answer['role']}; "
+        f"drained in {answer['drained_s']:.1f} s, switched in {answer['switched_s']:.2f} s"
+    )
 
 
 @app.command("check")

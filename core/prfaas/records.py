@@ -54,7 +54,8 @@ class NodeRecord(_JsonRecord):
     `session` is new for every start of the engine process; `url` is the engine's HTTP base;
     `context_tokens` the longest prompt plus output the engine accepts. A `stateful` model has
     states beside paged KV: its prefixes are reusable only at prompt ends and, where
-    `checkpoint_tokens` > 0, at multiples of that (the engine's chunked prefill size).
+    `checkpoint_tokens` > 0, at multiples of that (the engine's chunked prefill size). A `draining`
+    node finishes what it has and shall get nothing new.
     """
 
     name: str
@@ -72,6 +73,7 @@ class NodeRecord(_JsonRecord):
     stateful: bool = False
     max_running_requests: int = 0
     started_at_s: float = 0.0
+    draining: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "role", Role(self.role))

@@ -12,18 +12,22 @@ from enum import Enum, auto
 from pathlib import Path
 
 from prfaas.config import NodeConfig
-from prfaas.errors import PrfaasError
-from prfaas.records import NodeRecord
+from prfaas.errors import PrfaasError, StateError
+from prfaas.records import NodeRecord, Role
 from prfaas_agent import engine as engines
 from prfaas_agent import process as processes
 from prfaas_agent.backoff import Backoff
 from prfaas_agent.checks import node_problems, refuse, socket_path_problem
+from prfaas_agent.control import control
 from prfaas_agent.engine import Engine, EngineFiles, Launch
 from prfaas_agent.engine_http import EngineHttp
 from prfaas_agent.first_of import first_of
 from prfaas_agent.interface import interface_of
 from prfaas_agent.model_facts import read_model_facts
 from prfaas_agent.record import node_record, own_url
+from prfaas_agent.registration import Registered
+from prfaas_agent.role_file import with_kept_role, with_role
+from prfaas_agent.role_switch import RoleChange, RoleSwitch, Serving
 from prfaas_agent.security_checks import security_problems
 from prfaas_agent.sglang_args import engine_arguments, engine_environment, stats_socket
 from prfaas_agent.shared_memory import shared_files
@@ -38,7 +42,7 @@ _HEALTH_RETRY_S = 0.5
 _PROGRESS_EVERY_S = 5.0
 
 #: Registers a record for as long as the context is open; never fails, whatever etcd does.
-Register = Callable[[NodeRecord], AbstractAsyncContextManager[object]]
+Register = Callable[[NodeRecord], AbstractAsyncContextManager[Registered]]
 
 
 class _Outcome(Enum):
@@ -75,11 +79,13 @@ class Agent:
         self, config: NodeConfig, *, register: Register, fork_launch: Launch | None = None
     ) -> None:
         assert config.engine is not None
-        self._config = config
+        self._files = EngineFiles(config)
+        self._config = with_kept_role(config, self._files)
         self._section = config.engine
         self._register = register
         self._fork_launch = fork_launch
-        self._files = EngineFiles(config)
+        self._serving: Serving | None = None
+        self._changing_role = asyncio.Lock()
         self._http = EngineHttp(own_url(config))
         self._stopping = asyncio.Event()
         self._starts = 0
@@ -102,12 +108,37 @@ class Agent:
         os.environ.update(
             engine_environment(self._config, interface=interface_of(self._config.node.host))
         )
-        facts = read_model_facts(Path(self._section.model_path))
-        self._arguments = engine_arguments(self._config, facts)
-        self._facts = facts
-        async with self._http, proxies(self._config):
+        self._facts = read_model_facts(Path(self._section.model_path))
+        async with (
+            self._http,
+            proxies(self._config),
+            control(self._files.control, self._change_role),
+        ):
             await self._keep_running()
         self._report("stopped")
+
+    async def _change_role(self, role: Role, force: bool, timeout_s: float) -> RoleChange:
+        """Change the node's role; see `RoleSwitch`. Raises: StateError."""
+        if self._changing_role.locked():
+            raise StateError(f"{self._config.node.name} is changing its role already")
+        async with self._changing_role:
+            serving = self._serving
+            if serving is None:
+                raise StateError(f"{self._config.node.name} is not serving; try again when it is")
+            config = with_role(self._config, role)
+
+            async def describe(engine: Engine) -> tuple[list[str], NodeRecord]:
+                self._config = config
+                info = await self._http.server_info()
+                record = node_record(config, engine, self._facts, info)
+                return engine_arguments(config, self._facts), record
+
+            switch = RoleSwitch(config, self._files, self._http, serving, describe)
+            try:
+                return await switch.run(force=force, timeout_s=timeout_s)
+            finally:
+                if serving.broken.is_set():
+                    self._config = config
 
     def _check(self) -> None:
         running = engines.find_running(self._files) is not None
@@ -116,8 +147,9 @@ class Agent:
             logger.warning("ended %d processes of an engine that no file names", strays)
         problems = node_problems(self._config, ports=not running)
         problems += security_problems(self._config)
-        problem = socket_path_problem(stats_socket(self._config))
-        refuse([*problems, *([problem] if problem else [])], what=self._config.node.name)
+        paths = (stats_socket(self._config), self._files.control)
+        problems += [problem for path in paths if (problem := socket_path_problem(path))]
+        refuse(problems, what=self._config.node.name)
 
     async def _keep_running(self) -> None:
         backoff = Backoff()
@@ -151,13 +183,16 @@ class Agent:
         engine = engines.find_running(self._files)
         if engine is None:
             return None
-        if engine.arguments != tuple(self._arguments):
+        if engine.arguments != tuple(self._arguments()):
             self._check()
             logger.warning("the running engine has other arguments; stopping it")
             await asyncio.to_thread(engines.end, engine, self._files)
             return None
         logger.info("adopted the running engine, process %d", engine.process.pid)
         return engine
+
+    def _arguments(self) -> list[str]:
+        return engine_arguments(self._config, self._facts)
 
     async def _start(self) -> Engine | None:
         self._starts += 1
@@ -166,7 +201,7 @@ class Agent:
         if engine is None and not self._stopping.is_set():
             self._report("starting", detail="cold start")
             launch = engines.cold_launch(self._section.device)
-            engine = engines.start(self._files, launch, arguments=self._arguments)
+            engine = engines.start(self._files, launch, arguments=self._arguments())
         if engine is not None:
             logger.info("engine started, process %d", engine.process.pid)
         return engine
@@ -178,7 +213,7 @@ class Agent:
         while not self._stopping.is_set():
             try:
                 return await asyncio.to_thread(
-                    engines.start, self._files, self._fork_launch, arguments=self._arguments
+                    engines.start, self._files, self._fork_launch, arguments=self._arguments()
                 )
             except PrfaasError as error:
                 if time.monotonic() >= deadline_s:
@@ -218,11 +253,17 @@ class Agent:
             engine = await self._with_record(engine)
         record = engine.record
         assert record is not None
-        async with self._register(record):
+        async with self._register(record) as registered:
+            self._serving = serving = Serving(engine, registered)
             self._report("serving", engine)
             logger.info("serving as %s, session %s", record.name, record.session)
             parts = (engine.process, *engine.workers)
-            await first_of(*map(processes.wait_exit, parts), self._stopping.wait())
+            try:
+                await first_of(
+                    *map(processes.wait_exit, parts), serving.broken.wait(), self._stopping.wait()
+                )
+            finally:
+                self._serving = None
         if self._stopping.is_set():
             return _Outcome.STOPPED
         logger.error("the engine ended; deregistered; see %s", self._files.log)

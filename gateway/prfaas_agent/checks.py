@@ -68,7 +68,7 @@ def node_problems(config: NodeConfig, *, ports: bool = True) -> list[str]:
         found.append("node.port: an engine node needs one (1 to 65535)")
     elif ports:
         found.append(port_problem(config.node.host, config.node.port))
-        if config.node.role is Role.PREFILL:
+        if config.node.role is Role.PREFILL or engine.role_switch:
             found.append(port_problem(config.node.host, engine.bootstrap_port))
     return [problem for problem in found if problem]
 

@@ -53,6 +53,8 @@ class EngineFiles:
         name = config.node.name
         self.record = root / f"{name}.engine.json"
         self.agent = root / f"{name}.agent.json"
+        self.role = root / f"{name}.role.json"
+        self.control = root / f"{name}.agent.sock"
         self.log = root / "logs" / f"{name}.engine.log"
         #: The engine's working directory: nobody else's, so it also tells whose an engine is.
         self.home = root / f"{name}.engine"

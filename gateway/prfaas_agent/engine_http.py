@@ -1,11 +1,30 @@
 """Ask an engine over HTTP; every call has a deadline and none raises for an engine that is away."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
+from prfaas.records import Role
+
 _HEALTH_TIMEOUT_S = 25.0  # SGLang answers within 20 s whether a token came out
 _INFO_TIMEOUT_S = 5.0
+_SWITCH_TIMEOUT_S = 600.0  # a decode may capture graphs before it answers
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchAnswer:
+    """What SGLang said to a change of its role.
+
+    `is_busy`: it has requests; `is_whole`: it serves on in its old role, if not `done`.
+
+    Source: sglang 0.5.23 srt/disaggregation/role_switch.py.
+    """
+
+    done: bool
+    message: str
+    is_busy: bool = False
+    is_whole: bool = False
 
 
 class EngineHttp:
@@ -31,6 +50,29 @@ class EngineHttp:
         """Return SGLang's resolved settings, empty when it does not tell in time."""
         body = await self._get("/server_info", timeout_s=_INFO_TIMEOUT_S, parse=True)
         return body if isinstance(body, dict) else {}
+
+    async def switch_role(self, role: Role, *, decode_cuda_graph_memory_gb: float) -> SwitchAnswer:
+        """Change the engine's role, if it has nothing to do."""
+        assert self._session is not None
+        body = {
+            "new_role": str(role),
+            "decode_cuda_graph_memory_gb": decode_cuda_graph_memory_gb,
+        }
+        timeout = aiohttp.ClientTimeout(total=_SWITCH_TIMEOUT_S)
+        try:
+            async with self._session.post(
+                self.url + "/pd_role_switch", json=body, timeout=timeout
+            ) as response:
+                said = await response.json(content_type=None)
+            message = str(said["message"])
+            return SwitchAnswer(
+                done=said["success"] is True,
+                message=message,
+                is_busy="not idle" in message,
+                is_whole=said["safe_to_restore"] is True,
+            )
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError) as e:
+            return SwitchAnswer(done=False, message=f"no answer: {type(e).__name__}: {e}")
 
     async def _get(self, path: str, *, timeout_s: float, parse: bool = False) -> Any:
         assert self._session is not None

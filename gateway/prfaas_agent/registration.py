@@ -1,18 +1,72 @@
 """Be a registered member of the deployment for as long as a block runs."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from prfaas.config import NodeConfig
+from prfaas.errors import ConfigError, StateError
+from prfaas.keys import nodes_prefix
 from prfaas.records import NodeRecord
-from prfaas_coord import EtcdClient, Membership
+from prfaas_coord import EtcdClient, EtcdError, Membership, Registration
+
+PUBLISH_TIMEOUT_S = 5.0
+
+
+class Registered(Protocol):
+    """What a registered node can do."""
+
+    async def publish(self, record: NodeRecord) -> None:
+        """Replace the node's record; return once others can see it.
+
+        Raises:
+            StateError: they cannot yet; they will when etcd is back.
+        """
+
+    async def nodes(self) -> list[NodeRecord]:
+        """Return the records of all registered nodes.
+
+        Raises:
+            StateError: they cannot be read now.
+        """
+
+
+class Member:
+    """A node that is registered in etcd."""
+
+    def __init__(self, client: EtcdClient, deployment: str, registration: Registration) -> None:
+        self._client = client
+        self._deployment = deployment
+        self._registration = registration
+
+    async def publish(self, record: NodeRecord) -> None:
+        """Replace the node's record; return once it is in etcd. Raises: StateError."""
+        self._registration.update(record)
+        try:
+            async with asyncio.timeout(PUBLISH_TIMEOUT_S):
+                await self._registration.wait_written()
+        except TimeoutError:
+            detail = self._registration.status.detail or "no answer"
+            raise StateError(f"the node's record is not in etcd: {detail}") from None
+
+    async def nodes(self) -> list[NodeRecord]:
+        """Return the records of all registered nodes. Raises: StateError."""
+        try:
+            found = await self._client.list(nodes_prefix(self._deployment))
+            return [NodeRecord.from_json(item.value) for item in found.items.values()]
+        except (EtcdError, ConfigError) as error:
+            raise StateError(f"cannot read the deployment's nodes: {error}") from None
 
 
 @asynccontextmanager
-async def registered(config: NodeConfig, record: NodeRecord) -> AsyncIterator[None]:
+async def registered(config: NodeConfig, record: NodeRecord) -> AsyncIterator[Member]:
     """Keep `record` in etcd under a lease; an etcd that is away only delays it."""
+    deployment = config.node.deployment
     async with (
         EtcdClient.of(config) as client,
-        Membership(client, config.node.deployment).register(record, ttl_s=config.etcd.lease_ttl_s),
+        Membership(client, deployment).register(
+            record, ttl_s=config.etcd.lease_ttl_s
+        ) as registration,
     ):
-        yield
+        yield Member(client, deployment, registration)

@@ -141,7 +141,7 @@ async def proxies(config: NodeConfig) -> AsyncIterator[list[TlsProxy]]:
 
     contexts = TlsContexts(tls_files(config.security))
     ports = [config.node.port]
-    if config.engine and config.node.role is Role.PREFILL:
+    if config.engine and (config.node.role is Role.PREFILL or config.engine.role_switch):
         ports.append(config.engine.bootstrap_port)
     async with AsyncExitStack() as stack:
         made = []

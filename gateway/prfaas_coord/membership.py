@@ -56,6 +56,7 @@ class Registration:
         self._ttl_s = ttl_s
         self._updated = asyncio.Event()
         self._registered = asyncio.Event()
+        self._written = asyncio.Event()
         self._status = RegistrationStatus(registered=False, detail="not started")
         self._companion = Companion()
 
@@ -73,7 +74,12 @@ class Registration:
         """Replace the record; it is written to etcd soon."""
         assert record.name == self._record.name
         self._record = record
+        self._written.clear()
         self._updated.set()
+
+    async def wait_written(self) -> None:
+        """Wait until the record, as it was last given, is in etcd."""
+        await self._written.wait()
 
     async def wait_registered(self) -> None:
         """Wait until the record is in etcd."""
@@ -151,6 +157,8 @@ class Registration:
         count = self._status.registrations_total + 1
         self._status = RegistrationStatus(registered=True, registrations_total=count)
         self._registered.set()
+        if not self._updated.is_set():
+            self._written.set()
 
     def _note_unregistered(self, detail: str) -> None:
         if self._status.detail != detail:

@@ -170,7 +170,7 @@ class Fleet:
 
     def missing(self) -> list[str]:
         """Return what is lacking to serve requests, in words; empty when nothing is."""
-        engines = self.engines()
+        engines = [node for node in self.engines() if not node.draining]
         lacks = []
         if not any(n.role is Role.DECODE and n.region == self._region for n in engines):
             lacks.append(f"no decode node in region {self._region}")
@@ -214,6 +214,7 @@ class Fleet:
             "region": node.region,
             "url": node.url,
             "session": node.session,
+            "draining": node.draining,
             "model_id": node.model_id,
             "context_tokens": node.context_tokens,
             "in_flight": self._in_flight[node.name],

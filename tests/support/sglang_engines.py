@@ -97,7 +97,7 @@ class EngineStarter:
             host="127.0.0.1",
             port=port,
             facts=read_model_facts(model),
-            extra=extra,
+            extra=["--nccl-port", str(free_port()), *extra],
         )
         pid = spawn(
             self.socket_path,

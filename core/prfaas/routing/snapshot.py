@@ -71,7 +71,7 @@ class NodePool(Protocol[R]):
 class ListedNodes:
     """A pool that looks at every node: right for a gateway's hundreds.
 
-    Nodes that cannot take the request are left out, and quarantined ones.
+    Nodes that cannot take the request are left out, and draining and quarantined ones.
     """
 
     nodes: tuple[NodeState, ...]
@@ -171,6 +171,8 @@ def snapshot_of(
 
 
 def _fits(record: NodeRecord, request: Routable) -> bool:
+    if record.draining:
+        return False
     if request.model_id and record.model_id != request.model_id:
         return False
     return not record.context_tokens or request.total_tokens <= record.context_tokens

@@ -1,4 +1,7 @@
-"""An engine as a node agent sees one: answers /health and /server_info, ends on SIGTERM."""
+"""An engine as a node agent sees one: answers /health and /server_info, ends on SIGTERM.
+
+It changes its role when asked to, unless a file `busy` or `breaks` in its directory says true.
+"""
 
 import json
 import os
@@ -7,6 +10,7 @@ import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing import resource_tracker
+from pathlib import Path
 
 INFO = {"context_length": 2048, "chunked_prefill_size": 512, "max_running_requests": 4}
 
@@ -17,6 +21,21 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200 if known else 404)
         self.end_headers()
         self.wfile.write(json.dumps(INFO).encode())
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        busy, breaks = (flag(name) for name in ("busy", "breaks"))
+        message = "instance is not idle; drain all requests before switching" if busy else "boom"
+        done = not busy and not breaks
+        answer = {"success": done, "message": message, "safe_to_restore": busy}
+        self.send_response(200 if done else 400)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+
+def flag(name: str) -> bool:
+    path = Path(name)
+    return path.exists() and path.read_text() == "true"
 
 
 def fork_worker() -> None:

@@ -52,17 +52,35 @@ class Registry:
     ever: list[NodeRecord] = field(default_factory=list)
 
     @asynccontextmanager
-    async def register(self, record: NodeRecord) -> AsyncIterator[None]:
+    async def register(self, record: NodeRecord) -> AsyncIterator["Entry"]:
         self.now.append(record)
         self.ever.append(record)
+        entry = Entry(self, record)
         try:
-            yield
+            yield entry
         finally:
-            self.now.remove(record)
+            self.now.remove(entry.record)
 
     async def until_registered(self, times: int) -> NodeRecord:
         await until(lambda: len(self.ever) >= times and self.now, limit_s=20)
         return self.now[0]
+
+
+@dataclass
+class Entry:
+    """One node's place in the registry."""
+
+    registry: Registry
+    record: NodeRecord
+
+    async def publish(self, record: NodeRecord) -> None:
+        self.registry.now.remove(self.record)
+        self.registry.now.append(record)
+        self.registry.ever.append(record)
+        self.record = record
+
+    async def nodes(self) -> list[NodeRecord]:
+        return list(self.registry.now)
 
 
 @pytest.fixture

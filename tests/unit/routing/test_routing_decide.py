@@ -48,6 +48,7 @@ def snapshot(*nodes: NodeState) -> Snapshot[Routable]:
 
 
 A, B, D = node("a-prefill-0"), node("b-prefill-0"), node("b-decode-0")
+DRAINING = node("b-prefill-0", draining=True)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,7 @@ A, B, D = node("a-prefill-0"), node("b-prefill-0"), node("b-decode-0")
         (T + 1, (B, D), "local", "no_remote_prefill", "b-prefill-0"),
         (1, (A, D), "offload", "no_local_prefill", "a-prefill-0"),
         (T + 1, (A, D), "offload", "no_local_prefill", "a-prefill-0"),
+        (1, (A, DRAINING, D), "offload", "no_local_prefill", "a-prefill-0"),
     ],
 )
 def test_route(
@@ -76,6 +78,8 @@ def test_route(
         ((), "no_decode"),
         ((A, B), "no_decode"),
         ((D,), "no_prefill"),
+        ((D, DRAINING), "no_prefill"),
+        ((A, B, node("b-decode-0", draining=True)), "no_decode"),
         ((A, B, node("a-decode-0")), "no_decode"),
         ((A, B, node("b-decode-0", model_id="other")), "no_decode"),
         ((node("b-prefill-0", model_id="other"), D), "no_prefill"),
