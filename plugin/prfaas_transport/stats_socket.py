@@ -90,7 +90,8 @@ class StatsServer:
         timeout_s = min(wakes_at_s, default=time.monotonic() + _IDLE_S) - time.monotonic()
         for key, events in self._selector.select(max(0.0, timeout_s)):
             if key.fileobj is self._listener:
-                self._accept()
+                while self._accept():
+                    pass
             elif key.fd in self._readers:
                 self._on_ready(self._readers[key.fd], events)
         now = time.monotonic()
@@ -98,22 +99,24 @@ class StatsServer:
             self._attempt(reader, partial(reader.flush, now))
         self._answer([r for r in self._readers.values() if r.is_due(now)], now)
 
-    def _accept(self) -> None:
+    def _accept(self) -> bool:
+        """Take on one reader; return whether there may be more."""
         try:
             sock, _ = self._listener.accept()
         except BlockingIOError:
-            return
+            return False
         except OSError as error:
             log.warning("stats socket %s: accept failed: %s", self._path, error)
             time.sleep(_ACCEPT_RETRY_S)
-            return
+            return False
         if len(self._readers) >= MAX_READERS:
             log.warning("stats socket %s: %d readers are connected", self._path, MAX_READERS)
             sock.close()
-            return
+            return False
         sock.setblocking(False)
         self._readers[sock.fileno()] = StatsReader(sock, time.monotonic())
         self._selector.register(sock, selectors.EVENT_READ)
+        return True
 
     def _on_ready(self, reader: StatsReader, events: int) -> None:
         now = time.monotonic()
