@@ -21,6 +21,9 @@ from sglang.srt.disaggregation.utils import DisaggregationMode
 from prfaas.errors import PrfaasError, TransferError
 from prfaas_plugin.directory import PrefillDirectory
 from prfaas_plugin.geometry import AUX, KV, layout_of, pointers_of, state_group
+from prfaas_plugin.layerwise import hooks
+from prfaas_plugin.layerwise.pipeline import LayerPipeline
+from prfaas_plugin.layerwise.readiness import readiness_of
 from prfaas_plugin.peer_http import install_peer_http
 from prfaas_plugin.settings import read_settings
 from prfaas_transport import (
@@ -46,6 +49,9 @@ logger = logging.getLogger(__name__)
 
 _ROUTE_KEYS = ("prefill_dp_rank", "prefill_cp_rank", "target_tp_rank", "target_pp_rank")
 
+#: What a room is while its prefill may send into it.
+_SENDING = (KVPoll.WaitingForInput, KVPoll.Transferring)
+
 Address = tuple[str, int]
 Indices = NDArray[np.int64]
 
@@ -57,6 +63,7 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
     supports_role_switch = True
 
     sends: SendNode
+    pipeline: LayerPipeline
     receives: ReceiveNode
 
     def __init__(
@@ -101,7 +108,7 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
     def _transport_config(self) -> TransportConfig:
         values = asdict(self.settings.transfer)
         values["blank_groups"] = frozenset(values["blank_groups"])
-        del values["digests"]
+        del values["digests"], values["pipelining"]
         values["checksums"] = self.settings.checksums
         return TransportConfig(
             **values,
@@ -114,7 +121,11 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
         security: dict[str, Any] = {"mode": str(self.settings.security.mode)}
         if isinstance(self._channels, TlsChannels):
             security |= self._channels.stats()
-        return {**node.stats(), "security": security}
+        stats = {**node.stats(), "security": security}
+        if node is getattr(self, "sends", None):
+            mode = self.settings.transfer.pipelining
+            stats["pipelining"] = {"mode": mode, **self.pipeline.counters.to_json()}
+        return stats
 
     def items_by_group(
         self, kv: NDArray[np.integer[Any]] | None, state: Sequence[Any] | None, aux: int | None
@@ -152,6 +163,7 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
         if self._stats_server is not None:
             self._stats_server.close()
         if self.disaggregation_mode == DisaggregationMode.PREFILL:
+            self.pipeline.close()
             self.sends.close()
         else:
             self._heartbeat_shutdown.set()
@@ -172,6 +184,14 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
             config=self._transport_config(),
             on_event=self._on_send_event,
         )
+        self.pipeline = LayerPipeline(
+            self,
+            sends=self.sends,
+            readiness=readiness_of(self.server_args.device),
+            is_live=lambda room: self.request_status.get(room) in _SENDING,
+        )
+        if self.settings.transfer.pipelining == "layer":
+            hooks.install()
         self.rank_port = self.sends.address[1]
         super().register_to_bootstrap()
 
@@ -224,20 +244,16 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
         """Queue what one prefill chunk computed; called by SGLang's scheduler, never blocks.
 
         `index_slice` is where the chunk's pages lie in the decode's grant. The states and the
-        metadata row come with the last chunk, when they are final.
+        metadata row come with the last chunk, when they are final. What went layer by layer is not
+        sent again.
         """
-        del num_kv_tokens, wait_event, indices_event, trace_ctx
+        del num_kv_tokens, indices_event, trace_ctx
         if self.request_status.get(bootstrap_room) in (None, KVPoll.Failed):
             return
         self.update_status(bootstrap_room, KVPoll.Transferring)
         groups = self.items_by_group(kv_indices, state_indices, aux_index)
-        starts = {KV: index_slice.start}
         try:
-            for name, items in groups.items():
-                if len(items):
-                    self.sends.submit(
-                        bootstrap_room, group=name, start=starts.get(name, 0), items=items
-                    )
+            self.pipeline.send(bootstrap_room, groups, index_slice.start, wait_event)
             if is_last_chunk:
                 totals = {name: len(items) for name, items in groups.items()}
                 self.sends.finish(bootstrap_room, totals | {KV: index_slice.stop})

@@ -14,10 +14,12 @@ class PrfaasKVSender(CommonKVSender):  # type: ignore[misc]
         """Give the room up and tell the decode."""
         super().abort()
         self.kv_mgr.sends.abort(self.bootstrap_room, "prefill_aborted")
+        self.kv_mgr.pipeline.forget(self.bootstrap_room)
 
     def clear(self) -> None:
         """Drop the room; one that did not succeed is aborted first, so the decode learns of it."""
         if self.kv_mgr.request_status.get(self.bootstrap_room) != KVPoll.Success:
             self.kv_mgr.sends.abort(self.bootstrap_room, "prefill_failed")
         super().clear()
+        self.kv_mgr.pipeline.forget(self.bootstrap_room)
         self.kv_mgr.forget_sent(self.bootstrap_room)

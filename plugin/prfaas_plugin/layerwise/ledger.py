@@ -1,0 +1,125 @@
+"""What of a room was planned layer by layer, so that `send()` covers exactly the rest."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prfaas.errors import TransferError
+from prfaas_plugin.geometry import KV
+from prfaas_plugin.layerwise.chunk_plan import ChunkPlan
+from prfaas_plugin.layerwise.held_frees import HeldFrees
+from prfaas_plugin.layerwise.sends import Sends
+
+Indices = NDArray[np.int64]
+
+PAGES_MOVED = "pages_moved"
+
+
+class Rest(NamedTuple):
+    """Items for positions `start ..` of a group's grant, for all its entries."""
+
+    group: str
+    start: int
+    items: Indices
+
+
+class RoomLedger:
+    """The plans of one room in the order of their positions; for the scheduler's thread only.
+
+    SGLang's own `start_send_idx` is one chunk late under overlap scheduling, so the next plan
+    starts where the last one ended.
+    """
+
+    def __init__(self) -> None:
+        self._plans: list[ChunkPlan] = []
+        self._num_complete = 0
+        self._held: list[HeldFrees] = []
+
+    @property
+    def is_planned(self) -> bool:
+        """Say whether anything of the room goes layer by layer."""
+        return bool(self._plans)
+
+    @property
+    def has_states(self) -> bool:
+        """Say whether the states were planned: then the last chunk was."""
+        return bool(self._plans) and len(self._plans[-1].items) > 1
+
+    def next_position(self, num_sent: int) -> int:
+        """Return the first position after those planned and the `num_sent` that `send()` took."""
+        return max(num_sent, self._plans[-1].stop if self._plans else 0)
+
+    def add(self, plan: ChunkPlan) -> None:
+        """Take a plan for positions from `next_position` on."""
+        self._plans.append(plan)
+
+    def hold(self, held: HeldFrees) -> None:
+        """Keep pages that were freed until the room is over."""
+        self._held.append(held)
+
+    def release(self) -> None:
+        """Give the pages back that were held; the room is over."""
+        held, self._held = self._held, []
+        for pages in held:
+            pages.release()
+
+    def take(
+        self, groups: Mapping[str, Indices], start: int, sends: Sends
+    ) -> tuple[list[Rest], int]:
+        """Submit what is left of the plans that a `send()` covers; return what they do not.
+
+        `groups` are SGLang's indices, `start` is the position of its KV pages. All of them are
+        written. Also returned is how many layers had to be submitted here.
+        Raises: TransferError if SGLang names other pages than were planned and the planned ones
+            may have been used for something else, or as `SendNode.submit` does.
+        """
+        pages = groups.get(KV, np.empty(0, dtype=np.int64))
+        rest = list(self._unplanned(pages, start))
+        num_late = self._complete(start + pages.size, sends)
+        last = self._plans[-1] if self._plans else None
+        for group, items in groups.items():
+            if group == KV:
+                continue
+            if last is None or group not in last.items:
+                rest.append(Rest(group, 0, items))
+            else:
+                self._check(group, last.items[group], items)
+        return rest, num_late
+
+    def _unplanned(self, pages: Indices, start: int) -> Iterator[Rest]:
+        at, stop = start, start + pages.size
+        for plan in self._plans:
+            low, high = max(at, plan.start), min(stop, plan.stop)
+            if low >= high:
+                continue
+            if at < low:
+                yield Rest(KV, at, pages[at - start : low - start])
+            planned = plan.items[KV][low - plan.start : high - plan.start]
+            self._check(KV, planned, pages[low - start : high - start])
+            at = high
+        if at < stop:
+            yield Rest(KV, at, pages[at - start :])
+
+    def _complete(self, stop: int, sends: Sends) -> int:
+        num_late = 0
+        while self._num_complete < len(self._plans):
+            plan = self._plans[self._num_complete]
+            if plan.stop > stop:
+                break
+            num_late += plan.complete(sends)
+            self._num_complete += 1
+        return num_late
+
+    def _check(self, group: str, planned: Indices, actual: Indices) -> None:
+        """Raises: TransferError if what was planned is neither SGLang's choice nor held."""
+        if np.array_equal(planned, actual):
+            return
+        if planned.size == actual.size:
+            moved = planned[planned != actual]
+            kept = [held.pages(of_window=group != KV) for held in self._held]
+            if kept and np.isin(moved, np.concatenate(kept)).all():
+                return
+        text = f"{group}: the pages that were planned are not the request's any more"
+        raise TransferError(PAGES_MOVED, text)
