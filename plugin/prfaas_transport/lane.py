@@ -3,7 +3,6 @@
 import contextlib
 import socket
 from collections import deque
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from prfaas.errors import ProtocolError
@@ -212,7 +211,7 @@ class Lane:
 
     def describe(self) -> dict[str, Any]:
         """Return JSON-able counters; those of the kernel are of its last sample."""
-        kernel = {} if self.sample is None else asdict(self.sample)
+        kernel = {} if self.sample is None else self.sample.to_json()
         return {
             "lane": self.number,
             "bytes_sent_total": self.bytes_sent,

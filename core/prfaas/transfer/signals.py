@@ -5,7 +5,7 @@ Source: PrfaaS §3.3 (loss and retransmission are seen before queues build up).
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -34,6 +34,10 @@ class LaneSample:
     sndbuf_limited_s: float
     unsent_bytes: int
     is_app_limited: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value of JSON types."""
+        return _values(self)
 
 
 class Congestion(StrEnum):
@@ -80,7 +84,7 @@ class PeerSignals:
 
     def to_json(self) -> dict[str, Any]:
         """Return a value of JSON types."""
-        return asdict(self)
+        return _values(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,6 +268,11 @@ class _WindowMax:
     def value(self) -> float:
         """Return the largest, 0 if there never was one."""
         return self._values[0][1] if self._values else 0.0
+
+
+def _values(record: LaneSample | PeerSignals) -> dict[str, Any]:
+    """Return all fields; `asdict`, which copies what never changes, takes ten times as long."""
+    return {item.name: getattr(record, item.name) for item in fields(record)}
 
 
 def _add(period: _Period, last: LaneSample, sample: LaneSample) -> None:
