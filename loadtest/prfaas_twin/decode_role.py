@@ -222,7 +222,7 @@ class DecodeRole(Role):
         generation.end(Finish("length", length=generation.ask.wanted))
 
     def _read(self, generation: Generation, memory: _Memory) -> tuple[int, Aux]:
-        """Return what the tokens follow from: every byte that arrived, in the order of the grant."""
+        """Return what the tokens follow from: all that arrived, in the order of the grant."""
         ((row, _),) = memory.aux
         aux = Aux.unpack(self._arrays[AUX][0][row * AUX_BYTES : (row + 1) * AUX_BYTES].tobytes())
         item_bytes = self._model.shape.item_bytes
@@ -238,8 +238,11 @@ class DecodeRole(Role):
         generation, ended = self._runs[run]
         if generation.ask.stream or run.is_done:
             generation.make(run.made)
-        if run.is_done and not ended.done():
-            ended.set_result(None)
+        if run.is_done:
+            # Now, not when the task wakes up: the last token and the end are one event.
+            generation.end(Finish("length", length=generation.ask.wanted))
+            if not ended.done():
+                ended.set_result(None)
 
     def _stage(self, generation: Generation) -> str:
         return self._stages.get(generation, _HANDSHAKE)

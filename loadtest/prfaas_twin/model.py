@@ -1,6 +1,6 @@
 """What a twin pretends to be: everything that its parts need to know, from its configuration."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 from prfaas.config import NodeConfig
 from prfaas.errors import ConfigError
@@ -80,15 +80,16 @@ class TwinModel:
     def transport(self) -> TransportConfig:
         """Return the settings of its lanes: one thread, for there may be hundreds of twins."""
         node, security = self.config.node, self.config.security
-        values = asdict(self.config.transfer)
-        digests = values.pop("digests")
-        values["blank_groups"] = frozenset(values["blank_groups"])
+        transfer = self.config.transfer
+        known = {field.name for field in fields(TransportConfig)}
+        values = {key: value for key, value in asdict(transfer).items() if key in known}
+        values["blank_groups"] = frozenset(transfer.blank_groups)
         identity = Identity(node.deployment, node.region, node.name)
         return TransportConfig(
             **values,
             io_threads=1,
             warm_bytes=0,
-            checksums=None if digests == "auto" else digests == "on",
+            checksums=None if transfer.digests == "auto" else transfer.digests == "on",
             channel_factory=channel_factory(security, identity),
             secret=read_secret(security),
         )

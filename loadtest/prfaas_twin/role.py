@@ -51,6 +51,11 @@ class Role(ABC):
             generation.abort_message = message
             generation.task.cancel()
 
+    async def idle(self) -> None:
+        """Return when no request is here."""
+        while tasks := [each.task for each in self._running if each.task]:
+            await asyncio.wait(tasks)
+
     async def close(self) -> None:
         """End all requests."""
         for generation in list(self._running):
