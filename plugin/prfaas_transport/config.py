@@ -1,5 +1,6 @@
 """Settings of a transport node."""
 
+import os
 from dataclasses import dataclass, field
 
 from prfaas.errors import ConfigError
@@ -31,6 +32,8 @@ class TransportConfig:
     blank_groups: fault injection; the payload of groups whose name starts with one of these goes
         out as zero bytes.
     checksums: every chunk carries a digest; None: where the lanes are not encrypted.
+    compression: "off", or "auto": chunks are encoded while the link is the limit and that pays,
+        where the peer does the same.
     channel_factory: wraps every lane's socket, dialled or accepted.
     secret: proves peers and rooms to each other; without one, everyone is trusted.
     """
@@ -47,6 +50,7 @@ class TransportConfig:
     room_timeout_s: float = 300.0
     blank_groups: frozenset[str] = frozenset()
     checksums: bool | None = None
+    compression: str = "off"
     channel_factory: ChannelFactory = field(default_factory=PlainChannels)
     secret: Secret | None = None
 
@@ -59,13 +63,21 @@ class TransportConfig:
         _check("liveness_s", self.liveness_s, 0.01, 3600)
         _check("connect_timeout_s", self.connect_timeout_s, 0.01, 3600)
         _check("room_timeout_s", self.room_timeout_s, 0.01, 86400)
+        if self.compression not in ("off", "auto"):
+            raise ConfigError(f"transport: compression = {self.compression!r}: allowed: off, auto")
 
     @property
     def features(self) -> Feature:
         """What HELLO offers and WELCOME accepts."""
         is_plain = isinstance(self.channel_factory, PlainChannels)
         has_checksums = is_plain if self.checksums is None else self.checksums
-        return Feature.DIGESTS if has_checksums else Feature(0)
+        digests = Feature.DIGESTS if has_checksums else Feature(0)
+        return digests | (Feature.COMPRESSION if self.compression == "auto" else Feature(0))
+
+    @property
+    def codec_threads(self) -> int:
+        """How many cores encoding may take: those that the lanes leave, half of the machine's."""
+        return max(1, min(self.io_threads, len(os.sched_getaffinity(0)) // 2))
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:

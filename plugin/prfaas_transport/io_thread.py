@@ -12,11 +12,12 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from prfaas.transfer.send_room import ChunkOut
 from prfaas_transport import tcp_info
+from prfaas_transport.chunk_coder import ChunkCoder
 from prfaas_transport.lane import Lane
 from prfaas_transport.lane_input import LaneInput
 from prfaas_transport.lane_owner import LaneOwner
@@ -61,11 +62,12 @@ class IoThread:
         self._node = node
         self._owner = owner
         self._input = LaneInput(owner, lambda: node.settle(has_ended=False))
+        self._coder = ChunkCoder(node.lock, owner, self)
+        self.sending: Sequence[ChunkOut] = ()
+        self.reading: Lane | None = None
         self._by_fd: dict[int, Lane] = {}
         self._dead: list[Lane] = []
         self._unread: set[Lane] = set()
-        self._sending: Sequence[ChunkOut] = ()
-        self._reading: Lane | None = None
         self._has_moved = False
         self._sample_s = 0.0
         self._is_waiting = False
@@ -99,9 +101,9 @@ class IoThread:
 
     def uses_ended(self) -> bool:
         """Say whether the call in progress may touch memory of a room that has ended."""
-        if any(not chunk.leg.live for chunk in self._sending):
+        if any(not chunk.leg.live for chunk in self.sending):
             return True
-        return self._reading is not None and not self._owner.is_target_live(self._reading.number)
+        return self.reading is not None and not self._owner.is_target_live(self.reading.number)
 
     # What the first thread does besides
 
@@ -246,6 +248,7 @@ class IoThread:
                         frame,
                         self._owner.payload(frame),
                         with_digest=self._owner.wants_digest(lane.number),
+                        is_unencoded=self._owner.wants_encoding(lane.number, frame),
                     )
                 else:
                     lane.put(frame)
@@ -256,10 +259,12 @@ class IoThread:
 
     def _send(self, lane: Lane) -> bool:
         """Send once; return whether the lane moved and may move more."""
+        if lane.has_unencoded:
+            self._coder.encode(lane)
         with self._node.lock:
             if lane.is_closed:
                 return False
-            views, self._sending = lane.offer()
+            views, self.sending = lane.offer()
             self.in_call.acquire()
         try:
             lane.seal()
@@ -271,7 +276,7 @@ class IoThread:
         finally:
             self.in_call.release()
         with self._node.lock:
-            self._sending = ()
+            self.sending = ()
             self._has_moved = True
             return self._sent(lane)
 
@@ -295,7 +300,10 @@ class IoThread:
 
     def _read_some(self, lane: Lane) -> None:
         for _ in range(READS_PER_TURN):
-            if not self._read(lane):
+            has_more = self._read(lane)
+            if lane.undecoded is not None:
+                self._decode(lane)
+            if not has_more:
                 return
         self._unread.add(lane)
 
@@ -305,7 +313,8 @@ class IoThread:
             if lane.is_closed:
                 return False
             views, asked_bytes, payload_bytes = self._input.views(lane)
-            self._reading = None if lane.target is None else lane
+            has_room_memory = lane.target is not None and lane.encoded is None
+            self.reading = lane if has_room_memory else None
             self.in_call.acquire()
         num_bytes = 0
         try:
@@ -318,7 +327,7 @@ class IoThread:
         finally:
             self.in_call.release()
         with self._node.lock:
-            self._reading = None
+            self.reading = None
             if lane.is_closed:
                 return False
             if num_bytes >= 0:
@@ -329,14 +338,30 @@ class IoThread:
             lane.wait_for_burst()
         return False
 
+    def _decode(self, lane: Lane) -> None:
+        """Decode payloads until one is missing bytes."""
+        while (chunk := lane.undecoded) is not None:
+            self._coder.decode(lane, chunk)
+            with self._node.lock:
+                self.reading = None
+                if lane.is_closed:
+                    lane.undecoded = None
+                    return
+                self._act(lane, lambda: self._input.decoded(lane, time.monotonic()))
+
     def _received(self, lane: Lane, num_bytes: int, payload_bytes: int) -> None:
+        if not num_bytes and lane.fault is None:
+            lane.fault = ConnectionError("closed by the peer")
+        now = time.monotonic()
+        self._act(lane, lambda: self._input.take(lane, num_bytes, payload_bytes, now))
+
+    def _act(self, lane: Lane, act: Callable[[], None]) -> None:
+        """Act on what came in on a lane, unless it failed."""
         if lane.fault is not None:
             self._node.fail_lane(lane, lane.fault)
-        elif not num_bytes:
-            self._node.close_lane(lane, "closed by the peer")
         else:
             try:
-                self._input.take(lane, num_bytes, payload_bytes, time.monotonic())
+                act()
             except Exception as error:
                 # Also a bug met on one lane must not take the others along.
                 self._node.fail_lane(lane, error)

@@ -9,8 +9,8 @@ from prfaas.errors import ProtocolError
 from prfaas.transfer.liveness import Liveness
 from prfaas.transfer.send_room import ChunkOut
 from prfaas.transfer.signals import LaneSample
-from prfaas.wire import Decoder, Frame, Ping, Pong, Refuse, encode
-from prfaas_transport.buffers import MAX_IOV, Segment
+from prfaas.wire import Chunk, Decoder, Frame, Ping, Pong, Refuse, encode
+from prfaas_transport.buffers import MAX_IOV, EncodedChunk, Segment
 from prfaas_transport.channel import Channel
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ class Lane:
     `is_blocked`: the socket took less than it was given; wait for it to become writable.
     `is_greeted`: the first frame of the peer (HELLO, WELCOME) has come.
     `target`: where the payload being read goes; None discards it.
+    `encoded`: the chunk being read if its payload must be decoded; `target` is then a buffer.
+    `undecoded`: that chunk when all of its payload is there; nothing is read until it is decoded.
+    `has_unencoded`: the payload of a queued chunk must be encoded before the next offer.
     `burst_bytes`: what comes in a hundredth of a second.
     `fault`: what a call on the lane raised; it is closed for that.
     `taken_bytes`: what the socket took in the call that ended last; None once that is accounted.
@@ -59,6 +62,9 @@ class Lane:
         self.liveness = Liveness(period_s, now)
         self.decoder = Decoder()
         self.target: Segment | None = None
+        self.encoded: EncodedChunk | None = None
+        self.undecoded: EncodedChunk | None = None
+        self.has_unencoded = False
         self.queued_bytes = 0
         self.bytes_sent = 0
         self.bytes_received = 0
@@ -81,12 +87,31 @@ class Lane:
         self._append(Segment([memoryview(encode(frame))]))
         self.is_closing = self.is_closing or isinstance(frame, Refuse)
 
-    def put_chunk(self, chunk: ChunkOut, payload: list[memoryview], *, with_digest: bool) -> None:
-        """Queue a chunk with the views of its payload."""
+    def put_chunk(
+        self,
+        chunk: ChunkOut,
+        payload: list[memoryview],
+        *,
+        with_digest: bool,
+        is_unencoded: bool = False,
+    ) -> None:
+        """Queue a chunk with the views of its payload, which may have to be encoded first."""
         frame = bytearray(encode(chunk.frame))
         segment = Segment([memoryview(frame), *payload], chunk)
         segment.unsealed = frame if with_digest else None
+        segment.is_unencoded = is_unencoded
+        self.has_unencoded |= is_unencoded
         self._append(segment)
+
+    def next_unencoded(self) -> Segment | None:
+        """Return the first chunk whose payload is yet to be encoded."""
+        found = next((s for s in self._outgoing if s.is_unencoded), None)
+        self.has_unencoded = found is not None
+        return found
+
+    def put_encoded(self, segment: Segment, frame: Chunk, payload: list[memoryview]) -> None:
+        """Send this in the place of the chunk's own frame and payload."""
+        self.queued_bytes += segment.replace(bytearray(encode(frame)), payload)
 
     @property
     def wants_send(self) -> bool:
@@ -108,7 +133,7 @@ class Lane:
             head, num_bytes = segment.head(MAX_IOV - len(views))
             views += head
             self._offered_bytes += num_bytes
-            if segment.chunk is not None:
+            if segment.chunk is not None and not segment.is_private:
                 chunks.append(segment.chunk)
             if segment.unsealed is not None:
                 self._unsealed.append(segment)
@@ -156,6 +181,7 @@ class Lane:
         for segment in self._outgoing:
             if segment.chunk is not None and not segment.chunk.leg.live:
                 if not segment.is_started:
+                    segment.is_dropped = True
                     self.queued_bytes -= segment.left_bytes
                     continue
                 segment.detach()

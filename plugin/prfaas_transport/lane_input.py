@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import xxhash
 
 from prfaas.wire import Ack, Chunk, Frame, Hello, Ping, Pong, Welcome
-from prfaas_transport.buffers import MAX_IOV, Segment
+from prfaas_transport.buffers import MAX_IOV, EncodedChunk, Segment
 from prfaas_transport.lane import Lane
 from prfaas_transport.lane_owner import LaneOwner
 
@@ -50,7 +51,10 @@ class LaneInput:
         return views, payload_bytes + TRAILER_BYTES, payload_bytes
 
     def take(self, lane: Lane, num_bytes: int, payload_bytes: int, now: float) -> None:
-        """Act on bytes received into `views`. Raises: ProtocolError."""
+        """Act on bytes received into `views`. Raises: ProtocolError.
+
+        Ends early if the lane has an `undecoded` chunk then: decode it and call `decoded`.
+        """
         lane.liveness.heard(now)
         lane.bytes_received += num_bytes
         taken = min(num_bytes, payload_bytes)
@@ -62,7 +66,19 @@ class LaneInput:
                 self._payload_done(lane)
         if num_bytes > taken:
             lane.decoder.receive(self._scratch[: num_bytes - taken])
-        while not lane.is_closed and self._step(lane, now):
+        self._go_on(lane, now)
+
+    def decoded(self, lane: Lane, now: float) -> None:
+        """Go on after the payload that was to be decoded is in place, or was left out.
+
+        Raises: ProtocolError.
+        """
+        lane.undecoded = None
+        self._finish(lane)
+        self._go_on(lane, now)
+
+    def _go_on(self, lane: Lane, now: float) -> None:
+        while not lane.is_closed and lane.undecoded is None and self._step(lane, now):
             pass
 
     def _step(self, lane: Lane, now: float) -> bool:
@@ -95,6 +111,11 @@ class LaneInput:
             lane.is_greeted = True
             if isinstance(frame, Chunk):
                 views = self._owner.target(lane.number)
+                lane.encoded = None
+                if frame.encoding and views is not None:
+                    payload = np.empty(frame.payload_bytes, np.uint8).data
+                    lane.encoded = EncodedChunk(frame, payload, views)
+                    views = [payload]
                 lane.target = None if views is None else Segment(views)
                 has_digest = views is not None and self._owner.wants_digest(lane.number)
                 lane.hasher = xxhash.xxh3_64() if has_digest else None
@@ -104,7 +125,13 @@ class LaneInput:
             self._close_dead()
 
     def _payload_done(self, lane: Lane) -> None:
-        lane.target = None
+        if lane.target is not None and lane.encoded is not None:
+            lane.undecoded = lane.encoded
+        else:
+            self._finish(lane)
+
+    def _finish(self, lane: Lane) -> None:
+        lane.target = lane.encoded = None
         self.num_unanswered += 1
         digest = None if lane.hasher is None else lane.hasher.intdigest()
         lane.hasher = None

@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 from prfaas.transfer.send_room import ChunkOut
 from prfaas.transfer.signals import LaneSample
-from prfaas.wire import Frame
+from prfaas.wire import Chunk, Frame
 
 
 class LaneOwner(Protocol):
@@ -30,6 +30,21 @@ class LaneOwner(Protocol):
 
     def is_target_live(self, lane: int) -> bool:
         """Say whether that may still be written."""
+
+    def wants_encoding(self, lane: int, chunk: ChunkOut) -> bool:
+        """Say whether a chunk just taken for the lane is to be encoded."""
+
+    def encoding_width(self, lane: int, chunk: Chunk) -> int | None:
+        """Return the width of elements to encode a chunk by, 0: the best, None: it stays plain."""
+
+    def encoded(self, lane: int, chunk: Chunk, *, seconds: float, cpu_s: float) -> None:
+        """A chunk that was to be encoded goes out with this frame; so long it took."""
+
+    def is_intact(self, lane: int, digest: int | None) -> bool:
+        """Say whether the payload that was read has its digest, as far as that is checked."""
+
+    def decoded(self, chunk: Chunk, cpu_s: float) -> None:
+        """A payload was decoded; `payload_done` follows."""
 
     def wants_digest(self, lane: int) -> bool:
         """Say whether the chunks to send, or the chunk just received, are to be hashed."""

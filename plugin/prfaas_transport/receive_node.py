@@ -12,7 +12,7 @@ from prfaas.transfer.reasons import Reason
 from prfaas.transfer.receiver import ReceiveLimits
 from prfaas.transfer.send_room import ChunkOut
 from prfaas.transfer.signals import LaneSample
-from prfaas.wire import Frame
+from prfaas.wire import Chunk, Frame
 from prfaas.wire.frames import Priority
 from prfaas_transport import sockets
 from prfaas_transport.config import TransportConfig
@@ -155,6 +155,8 @@ class _Owner:
         self.next_timer = machine.next_timer
         self.take_dead_lanes = machine.take_dead_lanes
         self.is_target_live = machine.is_target_live
+        self.is_intact = machine.is_intact
+        self.decoded = machine.decoded
         self.wants_digest = machine.wants_digest
         self.deliver = on_event
 
@@ -178,6 +180,15 @@ class _Owner:
             return
         count = self._counts.setdefault(address, LaneCount(self._window_bytes))
         self._machine.grow(address, count.observe(sample, bytes_received), sample.at_s)
+
+    def wants_encoding(self, lane: int, chunk: ChunkOut) -> bool:  # noqa: ARG002 - LaneOwner
+        raise AssertionError(f"a receiver sends no chunks ({chunk})")
+
+    def encoding_width(self, lane: int, chunk: Chunk) -> int | None:  # noqa: ARG002 - LaneOwner
+        raise AssertionError(f"a receiver sends no chunks ({chunk})")
+
+    def encoded(self, lane: int, chunk: Chunk, *, seconds: float, cpu_s: float) -> None:  # noqa: ARG002
+        raise AssertionError(f"a receiver sends no chunks ({chunk})")
 
     def payload(self, chunk: ChunkOut) -> list[memoryview]:
         raise AssertionError(f"a receiver sends no chunks ({chunk})")

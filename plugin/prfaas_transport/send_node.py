@@ -7,12 +7,13 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
+from prfaas.transfer.compression import CompressionLimits
 from prfaas.transfer.events import SendEvent
 from prfaas.transfer.layout import Items, Layout
 from prfaas.transfer.send_room import ChunkOut
 from prfaas.transfer.sender import Sender, SendLimits
 from prfaas.transfer.signals import LaneSample
-from prfaas.wire import Frame, Welcome
+from prfaas.wire import Chunk, Frame, Welcome
 from prfaas_transport import sockets
 from prfaas_transport.chunk_size import chunk_size
 from prfaas_transport.config import TransportConfig
@@ -50,6 +51,7 @@ class SendNode:
             chunk_bytes=config.chunk_bytes or chunk_size(0.0),
             max_queued_chunks=config.max_queued_chunks,
             room_timeout_s=config.room_timeout_s,
+            compression=CompressionLimits(threads=config.codec_threads),
         )
         session = secrets.randbits(64)
         guard = sender_guard(config.secret, layout, node_id=node_id, session=session)
@@ -166,6 +168,8 @@ class _Owner:
         self.next_timer = machine.next_timer
         self.take_events = machine.take_events
         self.wants_digest = machine.wants_digest
+        self.encoding_width = machine.encoding_width
+        self.encoded = machine.encoded
         self.take_dead_lanes = machine.take_dead_lanes
         self.deliver = on_event
 
@@ -190,6 +194,10 @@ class _Owner:
             self._warm_up.start(lane, now)
         return self._warm_up.next_piece(lane, now) if frame is None else frame
 
+    def wants_encoding(self, lane: int, chunk: ChunkOut) -> bool:
+        is_ours = chunk.leg is self._warm_up.leg
+        return not is_ours and self._machine.wants_encoding(lane, chunk)
+
     def payload(self, chunk: ChunkOut) -> list[memoryview]:
         frame = chunk.frame
         if chunk.leg is self._warm_up.leg:
@@ -200,6 +208,12 @@ class _Owner:
 
     def target(self, lane: int) -> list[memoryview] | None:
         raise AssertionError(f"a sender receives no chunks (lane {lane})")
+
+    def is_intact(self, lane: int, digest: int | None) -> bool:  # noqa: ARG002 - LaneOwner
+        raise AssertionError(f"a sender receives no chunks (lane {lane})")
+
+    def decoded(self, chunk: Chunk, cpu_s: float) -> None:  # noqa: ARG002 - LaneOwner
+        raise AssertionError(f"a sender receives no chunks ({chunk})")
 
     def is_target_live(self, lane: int) -> bool:
         raise AssertionError(f"a sender receives no chunks (lane {lane})")

@@ -123,6 +123,20 @@ class Receiver(ReceiverRooms):
         agreed = state.features & Feature.DIGESTS
         return bool(agreed and state.chunk is not None and state.chunk.digest)
 
+    def is_intact(self, lane: LaneId, digest: int | None) -> bool:
+        """Say whether the payload that was read has the digest its chunk names, if that counts.
+
+        With an encoding this is asked before the payload is decoded.
+        """
+        chunk = self._lanes[lane].chunk
+        return not self.wants_digest(lane) or (chunk is not None and chunk.digest == digest)
+
+    def decoded(self, chunk: Chunk, cpu_s: float) -> None:
+        """Count a payload that was decoded; `payload_done` follows."""
+        self.counters.chunks_decoded += 1
+        self.counters.encoding_saved_bytes += chunk.plain_bytes - chunk.payload_bytes
+        self.counters.decode_cpu_s += cpu_s
+
     def payload_done(self, lane: LaneId, digest: int | None = None) -> None:
         """The whole payload of the chunk was read. Raises: ProtocolError, also if it is damaged.
 
@@ -131,7 +145,7 @@ class Receiver(ReceiverRooms):
         """
         state = self._lanes[lane]
         chunk, room = state.chunk, state.target
-        is_damaged = self.wants_digest(lane) and chunk is not None and chunk.digest != digest
+        is_damaged = not self.is_intact(lane, digest)
         state.chunk = state.target = None
         assert chunk is not None
         if is_damaged and room is not None and room.live:
@@ -145,7 +159,7 @@ class Receiver(ReceiverRooms):
             self.counters.chunks_discarded += 1
             return
         self.counters.chunks_received += 1
-        self.counters.payload_bytes_received += chunk.payload_bytes
+        self.counters.payload_bytes_received += chunk.plain_bytes
         room.add(chunk)
         self._conclude_if_complete(room)
 

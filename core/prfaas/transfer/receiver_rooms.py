@@ -44,6 +44,9 @@ class ReceiveCounters:
     chunks_discarded: int = 0
     chunks_damaged: int = 0
     payload_bytes_received: int = 0
+    chunks_decoded: int = 0
+    encoding_saved_bytes: int = 0
+    decode_cpu_s: float = 0.0
     lanes_lost: int = 0
 
 

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from prfaas.transfer.compression import CompressionControl
 from prfaas.transfer.histogram import ROUND_TRIP_S, Histogram
 from prfaas.transfer.machine import LaneId, RoomKey
 from prfaas.transfer.schedule import BackgroundLimits, FairQueue, Traffic
@@ -52,8 +53,10 @@ class SendPeer:
     signals: PeerSignals = field(default_factory=PeerSignals)
     ack_s: Histogram = field(default_factory=lambda: Histogram(ROUND_TRIP_S))
     observed_s: float = float("-inf")
+    compression: CompressionControl = field(default_factory=CompressionControl)
     background_bytes: int = 0
     backlog_bytes: int = 0
+    acked_bytes: int = 0
     lanes: dict[LaneId, SendLane] = field(default_factory=dict)
     control: deque[Frame] = field(default_factory=deque)
     unanswered_aborts: dict[RoomKey, Abort] = field(default_factory=dict)
@@ -99,6 +102,7 @@ class SendPeer:
             return False
         self._settle(chunk)
         self.backlog_bytes -= chunk.frame.payload_bytes
+        self.acked_bytes += chunk.frame.payload_bytes
         chunk.leg.pending_bytes -= chunk.frame.payload_bytes
         chunk.leg.num_pending -= 1
         return True
@@ -132,6 +136,7 @@ class SendPeer:
         samples = [lane.sample for lane in self.lanes.values() if lane.sample is not None]
         self.signals = self.path.update(samples, backlog_bytes=self.backlog_bytes, now=now)
         self.window_bytes = limits.window(self.signals)
+        self.compression.observe(self.signals, self.acked_bytes, now)
 
     def _next_background(self) -> SendLeg | None:
         leg = self.background.next_leg()

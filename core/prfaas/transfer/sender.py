@@ -3,6 +3,7 @@
 from typing import Any
 
 from prfaas.errors import ProtocolError, TransferError
+from prfaas.transfer.compression import SMALLEST_BYTES, CompressionControl
 from prfaas.transfer.events import PeerJoined, RoomOpened, RoomSent
 from prfaas.transfer.layout import mismatch
 from prfaas.transfer.machine import LaneId, describe_totals
@@ -16,6 +17,7 @@ from prfaas.wire import (
     Abort,
     Aborted,
     Ack,
+    Chunk,
     Done,
     Feature,
     Fin,
@@ -27,7 +29,7 @@ from prfaas.wire import (
     Refuse,
     Welcome,
 )
-from prfaas.wire.limits import MAX_LANES, VERSION
+from prfaas.wire.limits import MAX_ENCODED_BYTES, MAX_LANES, VERSION
 
 __all__ = ["SendCounters", "SendLimits", "Sender"]
 
@@ -129,6 +131,42 @@ class Sender(SenderRooms):
         """Say whether the lane's chunks are to carry the XXH3-64 of their payload."""
         return bool(self._lanes[lane].features & Feature.DIGESTS)
 
+    def wants_encoding(self, lane: LaneId, chunk: ChunkOut) -> bool:
+        """Say whether a chunk just taken for the lane is to be encoded, if its entry shrinks."""
+        state = self._lanes[lane]
+        if state.peer is None or not state.features & Feature.COMPRESSION:
+            return False
+        is_fit = SMALLEST_BYTES <= chunk.frame.payload_bytes <= MAX_ENCODED_BYTES
+        return is_fit and state.peer.compression.wants()
+
+    def encoding_width(self, lane: LaneId, chunk: Chunk) -> int | None:
+        """Return the width of the elements to encode a chunk by, 0: try which is best.
+
+        None: it goes out plain. What is tried is reported with `encoded`.
+        """
+        width = self._codings.width((chunk.group, chunk.entry))
+        state = self._lanes.get(lane)
+        if width is None and state is not None and state.peer is not None:
+            state.peer.compression.coded(chunk.plain_bytes, chunk.plain_bytes, 0.0)
+        return width
+
+    def encoded(self, lane: LaneId, chunk: Chunk, *, seconds: float, cpu_s: float) -> None:
+        """Learn what became of a chunk that was to be encoded: its frame is that which goes out.
+
+        `seconds` on the clock are what counts for the link, `cpu_s` is what it cost.
+        """
+        saved_bytes = chunk.plain_bytes - chunk.payload_bytes
+        self._codings.note(
+            (chunk.group, chunk.entry), chunk.encoding, chunk.plain_bytes, chunk.payload_bytes
+        )
+        self.counters.chunks_encoded += bool(chunk.encoding)
+        self.counters.chunks_left_plain += not chunk.encoding
+        self.counters.encoding_saved_bytes += saved_bytes
+        self.counters.encode_cpu_s += cpu_s
+        state = self._lanes.get(lane)
+        if state is not None and state.peer is not None:
+            state.peer.compression.coded(chunk.plain_bytes, chunk.payload_bytes, seconds)
+
     def sampled(self, sample: LaneSample) -> None:
         """Take a reading of a lane; every lane should be read about five times a second.
 
@@ -157,6 +195,7 @@ class Sender(SenderRooms):
                     "backlog_bytes": peer.backlog_bytes,
                     "background_bytes": peer.background_bytes,
                     "signals": peer.signals.to_json(),
+                    "compression": peer.compression.describe(),
                     "ack_s": peer.ack_s.to_json(),
                 }
                 for peer in self._peers.values()
@@ -203,6 +242,7 @@ class Sender(SenderRooms):
             FairQueue(quantum),
             FairQueue(quantum),
             self.limits.background.window_bytes,
+            compression=CompressionControl(self.limits.compression),
         )
         return peer
 

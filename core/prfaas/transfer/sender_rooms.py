@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from prfaas.errors import TransferError
+from prfaas.transfer.compression import CompressionLimits, EntryCodings
 from prfaas.transfer.events import PeerLost, RoomFailed, SendEvent
 from prfaas.transfer.guard import SenderGuard
 from prfaas.transfer.layout import Items, Layout
@@ -30,12 +31,13 @@ class SendLimits(TransferLimits):
     """Bounds of a sender; `max_queued_chunks` counts chunks not yet acknowledged, of all rooms.
 
     They may be replaced while it runs; `chunk_bytes` is that of the rooms opened from then on.
-    `background` says how much rooms that nobody waits for may send.
+    `background` says how much rooms that nobody waits for may send, `compression` when it pays.
     """
 
     chunk_bytes: int = 1 << 20
     max_queued_chunks: int = 1 << 16
     background: BackgroundLimits = field(default_factory=BackgroundLimits)
+    compression: CompressionLimits = field(default_factory=CompressionLimits)
 
 
 @dataclass(slots=True)
@@ -49,6 +51,10 @@ class SendCounters:
     chunks_acked: int = 0
     chunks_resent: int = 0
     payload_bytes_sent: int = 0
+    chunks_encoded: int = 0
+    chunks_left_plain: int = 0
+    encoding_saved_bytes: int = 0
+    encode_cpu_s: float = 0.0
     lanes_refused: Counter[str] = field(default_factory=Counter)
     rooms_refused: Counter[str] = field(default_factory=Counter)
 
@@ -80,6 +86,7 @@ class SenderRooms(Machine[SendEvent]):
         self._features = features
         self._guard = guard or SenderGuard()
         self._digest = layout.digest()
+        self._codings = EntryCodings()
         self._lanes: dict[LaneId, SendLane] = {}
         self._peers: dict[str, SendPeer] = {}
         self._rooms: dict[int, SendRoom] = {}
