@@ -10,7 +10,7 @@ export VENV
 SEED ?= 1
 SIM_REQUESTS ?= 20000
 
-.PHONY: help setup demo check test unit sim sim-tables bench-sim e2e clean fuzz soak
+.PHONY: help setup demo check test unit sim sim-tables bench-sim e2e clean fuzz soak bench-peers-setup bench-transport bench-report
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,7 +46,11 @@ bench-sim: ## how fast the simulator is, and what it takes in memory; reports on
 e2e: ## tests with real SGLang engines
 	$(PYTEST) -m e2e tests
 
-bench-transport: ## the lanes against iperf3 and a plain copy, on emulated links (root, iperf3; 8 minutes)
+BENCH_VENV := $(CURDIR)/build/bench/venv
+bench-peers-setup: ## install what bench-transport measures beside the lanes (Mooncake, NIXL) into build/bench/venv
+	@VENV=$(VENV) tests/bench/transport/peers_setup.sh $(BENCH_VENV)
+
+bench-transport: setup bench-peers-setup ## the lanes beside iperf3, a plain copy, Mooncake and NIXL, on emulated links (root; 12 minutes)
 	$(BIN)/python tests/bench/transport/run.py
 
 bench-report: ## make docs/benchmarks.md of the last bench-transport

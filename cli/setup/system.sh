@@ -13,10 +13,10 @@ check_machine() {
   done_step "Linux $(uname -m)"
 }
 
-# Debian packages whose program is missing; etcdctl is for operators and tests. etcd comes as a wheel too, so it is only wanted, not needed.
+# Debian packages whose program is missing; etcdctl is for operators and tests, iperf3 and openssl for benchmarks. etcd comes as a wheel too, so it is only wanted, not needed.
 missing_debian_packages() {
   local pair
-  for pair in etcd:etcd-server etcdctl:etcd-client ip:iproute2 iptables:iptables; do
+  for pair in etcd:etcd-server etcdctl:etcd-client ip:iproute2 iptables:iptables iperf3:iperf3 openssl:openssl; do
     have "${pair%%:*}" || printf '%s\n' "${pair##*:}"
   done
 }

@@ -6,7 +6,6 @@ sends 1 MB a call from distinct pages and receives into distinct pages. Commands
 """
 
 import json
-import resource
 import socket
 import sys
 import threading
@@ -14,20 +13,16 @@ import time
 from typing import Any
 
 import numpy as np
+from endpoint_process import cpu_s
+from pages import LAYERS, PAGE_BYTES, PAGES, page_order
 
-PAGE_BYTES = 64 << 10
 PAGES_PER_CALL = 16
 
 
-def cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
-def scattered(num_pages: int) -> list[list[memoryview]]:
+def scattered(num_pages: int = LAYERS * PAGES) -> list[list[memoryview]]:
     """Return lists of pages in random order, a call's worth each."""
     memory = memoryview(np.ones(num_pages * PAGE_BYTES, np.uint8).data)
-    order = np.random.default_rng(1).permutation(num_pages).tolist()
+    order = page_order(1, num_pages).tolist()
     pages = [memory[i * PAGE_BYTES : (i + 1) * PAGE_BYTES] for i in order]
     return [pages[i : i + PAGES_PER_CALL] for i in range(0, num_pages, PAGES_PER_CALL)]
 
@@ -71,7 +66,7 @@ class Drain:
 
 def serve(host: str, setting: dict[str, Any]) -> None:
     listener = socket.create_server((host, 0))
-    calls = scattered(setting["layers"] * setting["pages"])
+    calls = scattered()
     print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
     for number in range(setting["streams"]):
         sock, _ = listener.accept()
@@ -83,7 +78,7 @@ def serve(host: str, setting: dict[str, Any]) -> None:
 
 
 def receive(host: str, setting: dict[str, Any]) -> None:
-    calls = scattered(setting["layers"] * setting["pages"])
+    calls = scattered()
     address = tuple(setting["address"])
     print(json.dumps({"port": 0}), flush=True)
     for line in sys.stdin:

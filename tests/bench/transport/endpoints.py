@@ -1,9 +1,11 @@
 """Processes of a contender, talked to in JSON lines."""
 
 import json
+import os
 import select
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,36 @@ from prfaas_netem import run_in
 HERE = Path(__file__).parent
 
 
+@dataclass(frozen=True)
+class Environment:
+    """The interpreter and the variables of a process.
+
+    What a chatty one logs is dropped. One that sees its own devices finds those of its namespace,
+    not the machine's, in /sys.
+    """
+
+    python: str = sys.executable
+    variables: dict[str, str] = field(default_factory=dict)
+    is_chatty: bool = False
+    sees_own_devices: bool = False
+
+
+OURS = Environment()
+
+
 class Endpoint:
     """A process in a namespace that says one JSON line, then answers JSON lines with JSON lines."""
 
-    def __init__(self, namespace: str, script: str, *arguments: str) -> None:
-        argv = [sys.executable, str(HERE / script), *arguments]
+    def __init__(
+        self, namespace: str, script: str, *arguments: str, environment: Environment = OURS
+    ) -> None:
+        argv = [environment.python, str(HERE / script), *arguments]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self.process = run_in(namespace, argv, text=True, **pipes)
+        variables = {**os.environ, **environment.variables}
+        pipes["stderr"] = subprocess.DEVNULL if environment.is_chatty else None
+        if environment.sees_own_devices:
+            argv = ["ip", "netns", "exec", namespace, *argv]
+        self.process = run_in(namespace, argv, text=True, env=variables, **pipes)
         self.hello = self._answer(30)
 
     def ask(self, do: str, timeout_s: float = 90, **fields: Any) -> dict[str, Any]:
@@ -53,18 +78,33 @@ class Endpoint:
         return json.loads(line)
 
 
+@dataclass(frozen=True)
+class Certificates:
+    """What either side of TLS lanes needs: `ca`, `cert`, `key` and `deployment`."""
+
+    send: dict[str, str]
+    receive: dict[str, str]
+
+
 def lanes_pair(
     namespaces: tuple[str, str],
     hosts: tuple[str, str],
     config: dict[str, Any],
     *,
-    layers: int = 32,
-    pages: int = 128,
+    is_cold: bool = False,
+    certificates: Certificates | None = None,
 ) -> tuple[Endpoint, Endpoint]:
-    """Return a sender in the first namespace and a receiver in the second, connected."""
-    setting = {"layers": layers, "pages": pages, "config": config}
+    """Return a sender in the first namespace and a receiver in the second.
+
+    They are connected, except cold ones.
+    """
+    setting: dict[str, Any] = {"config": config, "is_cold": is_cold}
+    if certificates:
+        setting["tls"] = certificates.send
     send = Endpoint(namespaces[0], "lanes_endpoint.py", "send", hosts[0], json.dumps(setting))
     setting["address"] = [hosts[0], send.hello["port"]]
+    if certificates:
+        setting["tls"] = certificates.receive
     try:
         args = ("receive", hosts[1], json.dumps(setting))
         return send, Endpoint(namespaces[1], "lanes_endpoint.py", *args)

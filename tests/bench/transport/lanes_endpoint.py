@@ -6,14 +6,17 @@ JSON commands on stdin, one a line, with one line each; ends with stdin.
 
 import json
 import queue
-import resource
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from endpoint_process import Command, converse, cpu_s
+from pages import LAYERS, PAGE_BYTES, PAGES, page_order, pages_of_room
 
+from prfaas.wire import Priority
 from prfaas_transport import (
     Entry,
     Group,
@@ -27,40 +30,46 @@ from prfaas_transport import (
     SendNode,
     TransportConfig,
 )
+from prfaas_transport.tls import TlsChannels
+from prfaas_transport.tls_context import TlsFiles
 
-PAGE_BYTES = 64 << 10
-
-
-def make_layout(layers: int, pages: int) -> Layout:
-    return Layout((Group("kv", tuple(Entry(PAGE_BYTES, pages) for _ in range(layers))),))
-
-
-def cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+KV = Group("kv", tuple(Entry(PAGE_BYTES, PAGES) for _ in range(LAYERS)))
+ONE_PAGE = Group("one", (Entry(PAGE_BYTES, 1),))
+LAYOUT = Layout((KV, ONE_PAGE))
 
 
-def make_memory(layout: Layout) -> Memory:
-    arrays = [np.ones((e.num_items, e.item_bytes), np.uint8) for e in layout.groups[0].entries]
-    return Memory(layout, {"kv": arrays})
+def make_memory() -> Memory:
+    arrays = {
+        group.name: [np.ones((e.num_items, e.item_bytes), np.uint8) for e in group.entries]
+        for group in LAYOUT.groups
+    }
+    return Memory(LAYOUT, arrays)
+
+
+def make_config(setting: dict[str, Any]) -> TransportConfig:
+    """Return the settings; `tls` in them names a certificate's files and the deployment."""
+    values = dict(setting["config"])
+    if tls := setting.get("tls"):
+        files = TlsFiles(*(Path(tls[name]) for name in ("ca", "cert", "key")))
+        values["channel_factory"] = TlsChannels(files, deployment=tls["deployment"])
+    return TransportConfig(**values)
 
 
 class Send:
     """Sends all of every room that is opened, from scattered pages."""
 
     def __init__(self, host: str, setting: dict[str, Any]) -> None:
-        self.layout = make_layout(setting["layers"], setting["pages"])
-        self.order = np.random.default_rng(1).permutation(setting["pages"])
+        self.order = page_order(1)
         self.submit_s: list[float] = []
         self.ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.opened: queue.SimpleQueue[RoomOpened] = queue.SimpleQueue()
         self.is_holding = False
         self.node = SendNode(
-            layout=self.layout,
-            memory=make_memory(self.layout),
+            layout=LAYOUT,
+            memory=make_memory(),
             node_id="bench-send",
             host=host,
-            config=TransportConfig(**setting["config"]),
+            config=make_config(setting),
             on_event=self.on_event,
         )
         threading.Thread(target=self._serve, daemon=True).start()
@@ -74,12 +83,15 @@ class Send:
     def _serve(self) -> None:
         while True:
             event = self.opened.get()
-            count = event.grants["kv"]
+            (group, count), *_ = ((name, n) for name, n in event.grants.items() if n)
+            items = np.array([0])
+            if group == KV.name:
+                items = pages_of_room(self.order, event.room, count)
             start_s = time.perf_counter()
-            self.node.submit(event.room, group="kv", start=0, items=self.order[:count])
+            self.node.submit(event.room, group=group, start=0, items=items)
             self.submit_s.append(time.perf_counter() - start_s)
             if not self.is_holding:
-                self.node.finish(event.room, {"kv": count})
+                self.node.finish(event.room, {group: count})
 
     def command(self, ask: dict[str, Any]) -> dict[str, Any]:
         if ask["do"] == "hold":
@@ -96,27 +108,37 @@ class Receive:
     """Opens rooms at a sender and times them."""
 
     def __init__(self, host: str, setting: dict[str, Any]) -> None:
-        self.layout = make_layout(setting["layers"], setting["pages"])
-        self.order = np.random.default_rng(2).permutation(setting["pages"])
+        self.order = page_order(2)
         self.address = tuple(setting["address"])
-        self.room_bytes = PAGE_BYTES * setting["layers"]
         self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.next_room = 0
         self.node = ReceiveNode(
-            layout=self.layout,
-            memory=make_memory(self.layout),
+            layout=LAYOUT,
+            memory=make_memory(),
             node_id="bench-receive",
             source_host=host,
-            config=TransportConfig(**setting["config"]),
+            config=make_config(setting),
             on_event=self.events.put,
         )
-        self.node.connect(self.address)
+        if not setting["is_cold"]:
+            self.node.connect(self.address)
 
     def command(self, ask: dict[str, Any]) -> dict[str, Any]:
         return getattr(self, "do_" + ask.pop("do"))(**ask)
 
     def do_stats(self) -> dict[str, Any]:
         return {"cpu_s": cpu_s(), "stats": self.node.stats()}
+
+    def do_one(self) -> dict[str, Any]:
+        """Return how long a room of a single page takes; connects if there is no connection."""
+        start_s = time.monotonic()
+        self.next_room += 1
+        grants = {ONE_PAGE.name: np.array([0])}
+        self.node.open_room(self.next_room, address=self.address, grants=grants)
+        while not isinstance(event := self.events.get(timeout=60), RoomReceived):
+            if isinstance(event, RoomFailed | PeerLost):
+                return {"error": repr(event)}
+        return {"took_s": time.monotonic() - start_s}
 
     def do_steady(self, *, seconds: float, warm_s: float, pages: int, at_once: int) -> Any:
         """Keep rooms open for a time; return the goodput after the warm-up."""
@@ -161,6 +183,36 @@ class Receive:
         """Transfer rooms one after the other; return how long each took."""
         return {"took_s": [self.do_rooms(sizes=[pages])["took_s"][0] for _ in range(count)]}
 
+    def do_beside(self, *, count: int, pages: int, gap_s: float, background_pages: int) -> Any:
+        """Transfer a room after every gap, while a background room is always open.
+
+        Without background pages there is none. Returns how long each room took, and the payload
+        bytes per second of everything.
+        """
+        front, behind, opened_s, took_s = 0, 0, 0.0, []
+        start_s, begin = time.monotonic(), self._payload_bytes()
+        due_s = start_s + gap_s
+        while len(took_s) < count:
+            if background_pages and not behind:
+                behind = self._open(background_pages, Priority.BACKGROUND)
+            if not front and time.monotonic() >= due_s:
+                front, opened_s = self._open(pages), time.monotonic()
+            try:
+                event = self.events.get(timeout=60 if front else max(0, due_s - time.monotonic()))
+            except queue.Empty:
+                continue
+            if isinstance(event, RoomFailed | PeerLost):
+                return {"error": repr(event)}
+            if isinstance(event, RoomReceived):
+                self.node.forget(event.room)
+                if event.room == front:
+                    took_s.append(time.monotonic() - opened_s)
+                    front, due_s = 0, time.monotonic() + gap_s
+                else:
+                    behind = 0
+        rate = (self._payload_bytes() - begin) / (time.monotonic() - start_s)
+        return {"took_s": took_s, "bytes_per_s": rate}
+
     def do_open(self, *, pages: int) -> dict[str, Any]:
         return {"room": self._open(pages)}
 
@@ -168,15 +220,28 @@ class Receive:
         """Return (time, payload bytes received) every so often."""
         end_s, marks = time.time() + seconds, []
         while time.time() < end_s:
-            marks.append((time.time(), self.node.stats()["payload_bytes_received_total"]))
+            marks.append((time.time(), self._payload_bytes()))
             time.sleep(step_s)
         return {"marks": marks}
 
-    def _open(self, pages: int) -> int:
+    def do_wait(self) -> dict[str, Any]:
+        """Wait until a room has ended."""
+        while not isinstance(event := self.events.get(timeout=60), RoomReceived | RoomFailed):
+            pass
+        return {"event": repr(event), "stats": self.node.stats()}
+
+    def _open(self, pages: int, priority: Priority = Priority.FOREGROUND) -> int:
         self.next_room += 1
-        grants = {"kv": self.order[:pages]}
-        self.node.open_room(self.next_room, address=self.address, grants=grants)
+        self.node.open_room(
+            self.next_room,
+            address=self.address,
+            grants={KV.name: pages_of_room(self.order, self.next_room, pages)},
+            priority=priority,
+        )
         return self.next_room
+
+    def _payload_bytes(self) -> int:
+        return self.node.stats()["payload_bytes_received_total"]
 
     def _mark(self) -> tuple[float, int, float]:
         received = self.node.stats()["lanes"]
@@ -187,19 +252,13 @@ class Receive:
             rooms -= isinstance(self.events.get(timeout=60), RoomReceived | RoomFailed)
 
 
-def main() -> None:
+def make() -> tuple[dict[str, Any], Command]:
     side, host, setting = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-    end: Send | Receive
     if side == "send":
-        end = Send(host, setting)
-        print(json.dumps({"port": end.node.address[1]}), flush=True)
-    else:
-        end = Receive(host, setting)
-        print(json.dumps({"port": 0}), flush=True)
-    for line in sys.stdin:
-        print(json.dumps(end.command(json.loads(line))), flush=True)
-    end.node.close()
+        send = Send(host, setting)
+        return {"port": send.node.address[1]}, send.command
+    return {}, Receive(host, setting).command
 
 
 if __name__ == "__main__":
-    main()
+    converse(make)

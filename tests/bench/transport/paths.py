@@ -13,6 +13,7 @@ from pathlib import Path
 
 import prfaas_netem
 from prfaas_netem import LinkSpec, Topology
+from prfaas_netem.topology import WAN_INTERFACE
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,21 @@ class NetworkPath:
 
     namespaces: tuple[str, str]
     hosts: tuple[str, str]
+    interface: str
     topology: Topology | None = None
     control: Path | None = None
+
+    def use_congestion_control(self, name: str) -> None:
+        """Set what every socket gets that does not ask for another: by the routes.
+
+        A namespace other than the first does not take every name as its default.
+        """
+        for namespace in self.namespaces:
+            argv = ["ip", "-n", namespace, "route", "show"]
+            done = subprocess.run(argv, check=True, capture_output=True, text=True)
+            for route in done.stdout.splitlines():
+                words = route.partition(" congctl ")[0].split()
+                _ip("-n", namespace, "route", "change", *words, "congctl", name)
 
 
 def _ip(*words: str) -> None:
@@ -46,7 +60,7 @@ def veth(rate: str = "") -> Iterator[NetworkPath]:
             _large_buffers(name)
             if rate:
                 _shape(name, rate)
-        yield NetworkPath(names, hosts)
+        yield NetworkPath(names, hosts, "p")
     finally:
         for name in names:
             subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
@@ -99,7 +113,8 @@ def emulated(link: LinkSpec) -> Iterator[NetworkPath]:
         assert process.stdout is not None
         json.loads(process.stdout.readline())
         names = topology.namespace("a"), topology.namespace("b")
-        yield NetworkPath(names, (topology.address("a"), topology.address("b")), topology, control)
+        hosts = topology.address("a"), topology.address("b")
+        yield NetworkPath(names, hosts, WAN_INTERFACE, topology, control)
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

@@ -1,51 +1,82 @@
-"""How single rooms fare: the first, the small among large, and those whose link or peer goes."""
+"""How single rooms fare: the first and the hundredth, the small among large, the urgent ones."""
 
 import time
-from typing import Any
 
+from comparison import percentile
+from contenders import checked, closing
 from endpoints import lanes_pair
 from paths import NetworkPath
 from rows import Rows
-from throughput import closing
 
-import prfaas_netem
+SMALL, LARGE = 2, 64
+"""Pages of every layer: rooms of 2 MB and of 63 MB."""
+CONFIG = {"lanes": 8, "congestion_control": "bbr"}
 
-LIVENESS_S = 0.66  # three silent periods are the two seconds within which a peer is missed
 
-
-def first_and_hundredth(rows: Rows, case: str, path: NetworkPath, congestion_control: str) -> None:
+def first_and_hundredth(rows: Rows, case: str, path: NetworkPath, repeats: int) -> None:
     """A small room right after registration, and after a hundred others."""
-    config = {"lanes": 8, "congestion_control": congestion_control}
-    send, receive = lanes_pair(path.namespaces, path.hosts, config)
-    with closing(send), closing(receive):
-        time.sleep(2.0)
-        took_s = receive.ask("times", count=100, pages=1)["took_s"]
-        rows.add(case, "lanes", "first 2 MB room", 1000 * took_s[0], "ms")
-        late = took_s[-21:]
-        rows.spread(case, "lanes", "80th to 100th 2 MB room", [1000 * t for t in late], "ms")
-        time.sleep(5.0)
-        idle_s = receive.ask("times", count=1, pages=1)["took_s"][0]
-        rows.add(case, "lanes", "after 5 s of silence", 1000 * idle_s, "ms")
-        median_s = sorted(late)[len(late) // 2]
-        rows.add(case, "lanes", "first / hundredth", took_s[0] / median_s, "ratio")
+    first_ms, late_ms, idle_ms, ratios = [], [], [], []
+    for _ in range(repeats):
+        send, receive = lanes_pair(path.namespaces, path.hosts, CONFIG)
+        with closing(send), closing(receive):
+            time.sleep(2.0)
+            took_s = receive.ask("times", count=100, pages=SMALL)["took_s"]
+            time.sleep(5.0)
+            idle_ms.append(1000 * receive.ask("times", count=1, pages=SMALL)["took_s"][0])
+        first_ms.append(1000 * took_s[0])
+        late_ms.append(1000 * percentile(took_s[-21:], 0.5))
+        ratios.append(first_ms[-1] / late_ms[-1])
+    rows.spread(case, "lanes", "first 2 MB room", first_ms, "ms")
+    rows.spread(case, "lanes", "80th to 100th 2 MB room, p50", late_ms, "ms")
+    rows.spread(case, "lanes", "after 5 s of silence", idle_ms, "ms")
+    rows.spread(case, "lanes", "first / hundredth", ratios, "ratio")
 
 
-def mixed_sizes(rows: Rows, case: str, path: NetworkPath, congestion_control: str) -> None:
-    """64 rooms at once: 56 of one page, 8 of 32; small ones alone for comparison."""
-    config = {"lanes": 8, "congestion_control": congestion_control}
-    send, receive = lanes_pair(path.namespaces, path.hosts, config)
-    small, large = [1] * 56, [32] * 8
-    sizes = [size for group in range(8) for size in (large[group], *small[group * 7 :][:7])]
-    with closing(send), closing(receive):
-        time.sleep(1.0)
-        receive.ask("rooms", sizes=small)
-        alone = sorted(receive.ask("rooms", sizes=small)["took_s"])
-        took_s = receive.ask("rooms", sizes=sizes)["took_s"]
-    mixed = sorted(t for t, size in zip(took_s, sizes, strict=True) if size == 1)
-    for name, values in (("56 small rooms alone", alone), ("56 small rooms among 8 large", mixed)):
-        rows.add(case, "lanes", f"{name}, p50", 1000 * values[len(values) // 2], "ms")
-        rows.add(case, "lanes", f"{name}, p99", 1000 * values[-1], "ms")
-    rows.add(case, "lanes", "all 64 rooms", 1000 * max(took_s), "ms")
+def mixed_sizes(rows: Rows, case: str, path: NetworkPath, repeats: int) -> None:
+    """64 rooms at once: 56 small and 8 large; as many small ones alone for comparison."""
+    sizes = [size for _ in range(8) for size in (LARGE, *[SMALL] * 7)]
+    names = ("56 small rooms alone", "56 small rooms among 8 large")
+    took: dict[str, list[list[float]]] = {name: [] for name in names}
+    everything_ms = []
+    for _ in range(repeats):
+        send, receive = lanes_pair(path.namespaces, path.hosts, CONFIG)
+        with closing(send), closing(receive):
+            time.sleep(1.0)
+            receive.ask("rooms", sizes=[SMALL] * 56)
+            alone_s = checked(receive.ask("rooms", sizes=[SMALL] * 56))["took_s"]
+            mixed_s = checked(receive.ask("rooms", sizes=sizes))["took_s"]
+        small_s = [t for t, size in zip(mixed_s, sizes, strict=True) if size == SMALL]
+        for name, values in zip(names, (alone_s, small_s), strict=True):
+            took[name].append(values)
+        everything_ms.append(1000 * max(mixed_s))
+    for share, title in ((0.5, "p50"), (0.99, "p99")):
+        middles = []
+        for name, runs in took.items():
+            values = [1000 * percentile(run, share) for run in runs]
+            middles.append(rows.spread(case, "lanes", f"{name}, {title}", values, "ms"))
+        rows.add(case, "lanes", f"{title}, among large / alone", middles[1] / middles[0], "ratio")
+    rows.spread(case, "lanes", "all 64 rooms", everything_ms, "ms")
+
+
+def beside_background(rows: Rows, case: str, path: NetworkPath, repeats: int) -> None:
+    """Small rooms now and then, on a path that is idle or full of a background move."""
+    took: dict[int, list[float]] = {0: [], LARGE: []}
+    rates = []
+    for _ in range(repeats):
+        send, receive = lanes_pair(path.namespaces, path.hosts, CONFIG)
+        with closing(send), closing(receive):
+            time.sleep(1.0)
+            for background_pages in took:
+                ask = {"count": 20, "pages": SMALL, "gap_s": 0.35}
+                got = checked(receive.ask("beside", background_pages=background_pages, **ask))
+                took[background_pages] += got["took_s"]
+        rates.append(got["bytes_per_s"] * 8 / 1e9)
+    for share, title in ((0.5, "p50"), (0.99, "p99")):
+        alone, beside = (1000 * percentile(values, share) for values in took.values())
+        rows.add(case, "lanes", f"2 MB room alone, {title}", alone, "ms")
+        rows.add(case, "lanes", f"2 MB room beside a background move, {title}", beside, "ms")
+        rows.add(case, "lanes", f"{title}, beside / alone", beside / alone, "ratio")
+    rows.spread(case, "lanes", "all together, with background", rates, "Gbit/s")
 
 
 def submit_under_load(rows: Rows, case: str, path: NetworkPath) -> None:
@@ -53,76 +84,7 @@ def submit_under_load(rows: Rows, case: str, path: NetworkPath) -> None:
     send, receive = lanes_pair(path.namespaces, path.hosts, {"lanes": 8})
     with closing(send), closing(receive):
         time.sleep(0.5)
-        receive.ask("steady", seconds=4, warm_s=0.5, pages=1, at_once=24)
-        took_s = sorted(send.ask("stats")["submit_s"])
+        checked(receive.ask("steady", seconds=4, warm_s=0.5, pages=SMALL, at_once=24))
+        took_s = send.ask("stats")["submit_s"]
     for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
-        value = took_s[min(len(took_s) - 1, int(share * len(took_s)))]
-        rows.add(case, "lanes", f"submit(), {name}", 1000 * value, "ms")
-
-
-def cut_link(rows: Rows, case: str, path: NetworkPath, cut_s: float = 3.0) -> None:
-    """Drop every packet for a while; time from its return until bytes flow again."""
-    config = {"lanes": 8, "liveness_s": 5.0, "congestion_control": "bbr"}
-    send, receive = lanes_pair(path.namespaces, path.hosts, config)
-    with closing(send), closing(receive):
-        time.sleep(1.0)
-        receive.ask("open", pages=128)
-        receive.put("progress", seconds=cut_s + 4.0, step_s=0.01)
-        time.sleep(0.8)
-        before = _resent(send)
-        _set_loss(path, 1.0)
-        time.sleep(cut_s)
-        _set_loss(path, 0.0)
-        back_s = time.time()
-        marks = receive.answer()["marks"]
-        rows.add(case, "lanes", "flowing again after", _flows_again_s(marks, back_s), "s")
-        after = _resent(send)
-        rows.add(case, "lanes", "chunks resent", after[0] - before[0], "1")
-        rows.add(case, "kernel", "bytes resent (TCP)", after[1] - before[1], "bytes")
-
-
-def _set_loss(path: NetworkPath, loss: float) -> None:
-    assert path.control is not None
-    assert path.topology is not None
-    prfaas_netem.set_link(path.control, path.topology.link.merged({"loss": loss}))
-
-
-def _flows_again_s(marks: list[list[float]], back_s: float) -> float:
-    held = max((count for at_s, count in marks if at_s <= back_s), default=0)
-    return next((at_s - back_s for at_s, n in marks if at_s > back_s and n > held), float("nan"))
-
-
-def _resent(send: Any) -> tuple[int, int]:
-    stats = send.ask("stats")["stats"]
-    in_kernel = sum(lane["tcp"].get("bytes_retrans", 0) for lane in stats["lanes"])
-    return stats["chunks_resent_total"], in_kernel
-
-
-def killed_receiver(rows: Rows, case: str, path: NetworkPath, rtt_s: float) -> None:
-    """The receiver's process is killed in the middle of a room."""
-    send, receive = lanes_pair(path.namespaces, path.hosts, {"lanes": 8})
-    with closing(send), closing(receive):
-        time.sleep(1.0)
-        receive.ask("open", pages=128)
-        time.sleep(0.5)
-        killed_s = time.time()
-        receive.process.kill()
-        ended = send.ask("ended", within_s=20)
-    rows.add(case, "lanes", "room failed on the sender after", ended["at_s"] - killed_s, "s")
-    rows.add(case, "goal", "room failed on the sender after", rtt_s + 0.1, "s")
-
-
-def vanished_receiver(rows: Rows, case: str, path: NetworkPath) -> None:
-    """Nothing passes any more, and nobody says so."""
-    config = {"lanes": 8, "liveness_s": LIVENESS_S}
-    send, receive = lanes_pair(path.namespaces, path.hosts, config)
-    with closing(send), closing(receive):
-        time.sleep(1.0)
-        receive.ask("open", pages=128)
-        time.sleep(0.5)
-        gone_s = time.time()
-        _set_loss(path, 1.0)
-        ended = send.ask("ended", within_s=30)
-        _set_loss(path, 0.0)
-    rows.add(case, "lanes", "room failed on the sender after", ended["at_s"] - gone_s, "s")
-    rows.add(case, "goal", "room failed on the sender after", 3 * LIVENESS_S + 0.2, "s")
+        rows.add(case, "lanes", f"submit(), {name}", 1000 * percentile(took_s, share), "ms")

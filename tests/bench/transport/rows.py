@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import time
@@ -11,36 +10,61 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from comparison import Row, row, spread_rows
+
 
 class Rows:
-    """Collects rows and prints them as they come."""
+    """Collects rows, prints them as they come, and keeps them in a file.
 
-    def __init__(self) -> None:
-        self.all: list[dict[str, Any]] = []
+    A run of some cases only (`keep`) takes over the rows that the file has of the others.
+    """
+
+    def __init__(self, path: Path, *, keep: bool = False, nice: int = 0) -> None:
+        self.path, self.nice = path, nice
+        self.num_failed = 0
+        self.began_s = time.monotonic()
+        self.all: list[Row] = []
+        if keep and path.exists():
+            self.all = json.loads(path.read_text())["rows"]
+
+    def begin(self, case: str) -> None:
+        """Drop what is known of a case that is about to be measured."""
+        self.all = [known for known in self.all if known["case"] != case]
 
     def add(self, case: str, contender: str, metric: str, value: Any, unit: str) -> None:
-        if isinstance(value, float):
-            value = float(f"{value:.4g}")
-        row = {"case": case, "contender": contender, "metric": metric, "value": value, "unit": unit}
-        self.all.append(row)
-        print(f"{case:>16} {contender:>16} {metric:<34} {value} {unit}", flush=True)
+        self.extend([row(case, contender, metric, value, unit)])
+
+    def extend(self, rows: Iterable[Row]) -> None:
+        known = list(rows)
+        self.all += known
+        spread = {made["metric"]: made["value"] for made in known}
+        for made in known:
+            metric, value = made["metric"], made["value"]
+            if metric.endswith(("_min", "_max")):
+                continue
+            if f"{metric}_min" in spread:
+                value = f"{value} ({spread[metric + '_min']} to {spread[metric + '_max']})"
+            names = f"{made['case']:>24} {made['contender']:>18} {metric:<36}"
+            print(f"{names} {value} {made['unit']}", flush=True)
+
+    def failed(self, case: str, contender: str, error: Exception) -> None:
+        """Say in a row that something could not be measured; the run has then failed, too."""
+        self.add(case, contender, "failed", f"{error!r:.200}", "")
+        self.num_failed += 1
 
     def spread(
         self, case: str, contender: str, metric: str, values: Iterable[float], unit: str
     ) -> float:
         """Add the median of repeats, with their minimum and maximum; return the median."""
-        known = sorted(values)
-        middle = statistics.median(known)
-        self.add(case, contender, metric, middle, unit)
-        self.add(case, contender, f"{metric}_min", known[0], unit)
-        self.add(case, contender, f"{metric}_max", known[-1], unit)
-        return middle
+        made = spread_rows(case, contender, metric, values, unit)
+        self.extend(made)
+        return float(made[0]["value"])
 
-    def save(self, path: Path, began_s: float, nice: int) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        minutes = round((time.monotonic() - began_s) / 60, 1)
-        facts = {**machine_facts(), "minutes": minutes, "nice": nice}
-        path.write_text(json.dumps({"machine": facts, "rows": self.all}, indent=1) + "\n")
+    def save(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        minutes = round((time.monotonic() - self.began_s) / 60, 1)
+        facts = {**machine_facts(), "minutes": minutes, "nice": self.nice}
+        self.path.write_text(json.dumps({"machine": facts, "rows": self.all}, indent=1) + "\n")
 
 
 def load() -> float:

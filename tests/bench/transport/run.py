@@ -1,7 +1,8 @@
-"""Lanes against iperf3 and a plain copy, and how rooms fare when links and peers go.
+"""Lanes beside iperf3, a plain copy and other libraries, and how rooms fare when things go wrong.
 
-Usage: run.py [--out FILE] [--only CASE,...] [--repeats N] [--nice N]. Needs root and iperf3; takes
-less than eight minutes. Every path is in network namespaces of its own, which are gone afterwards.
+Usage: run.py [--out FILE] [--only CASE,...] [--repeats N] [--nice N]. Needs root, iperf3 and what
+`make bench-peers-setup` installs; takes some twelve minutes. Every path is in network namespaces
+of its own, which are gone afterwards. With --only, other cases' rows in FILE stay.
 """
 
 import argparse
@@ -9,16 +10,19 @@ import os
 import shutil
 import signal
 import sys
-import time
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+import encryption
+import faults
 import peers
 import rooms
-from paths import emulated, veth
+from contenders import Plan, Run, lanes, plain_copy
+from paths import NetworkPath, emulated, veth
 from rows import Rows
-from throughput import Plan, compare
+from throughput import EVERYWHERE, IPERF3_AND_LANES, compare
 
 from prfaas_netem import LinkSpec, problems
 
@@ -28,82 +32,106 @@ LINKS = {
     "30 ms, 0.1 % loss": LinkSpec.parse(rate="1gbit", rtt="30ms", loss="0.1%"),
     "30 ms, 1 % loss": LinkSpec.parse(rate="1gbit", rtt="30ms", loss="1%"),
 }
-NOTHING_LOST = LinkSpec.parse(rate="1gbit", rtt="20ms")
+NOTHING_LOST = LINKS["1 Gbit/s 20 ms"]
+CUBIC_LOSS = "30 ms, 0.1 % loss, cubic"
+
+Case = Callable[[Rows, str, int], None]
+Measure = Callable[[Rows, str, NetworkPath, int], None]
 
 
-def kernel_path(rows: Rows, case: str, rate: str, repeats: int) -> None:
-    with veth(rate) as path:
-        compare(rows, case, path, Plan(3.0, 1.0, "cubic"), repeats, is_cpu_limited=True)
+def kernel_path(rows: Rows, case: str, repeats: int, rate: str = "") -> None:
+    contenders: dict[str, Run] = {
+        **EVERYWHERE,
+        "plain copy": plain_copy,
+        "lanes, no digests": partial(lanes, checksums=False),
+    }
+    with veth(rate) as path, tempfile.TemporaryDirectory() as folder:
+        if not rate:
+            made = encryption.lane_certificates(Path(folder))
+            contenders["lanes, TLS"] = partial(lanes, certificates=made)
+        compare(rows, case, path, Plan(2.0, 1.0, "cubic"), repeats, contenders)
 
 
 def emulated_path(rows: Rows, case: str, repeats: int) -> None:
-    control = "bbr" if LINKS[case].loss else "cubic"
-    with emulated(LINKS[case]) as path:
-        compare(rows, case, path, Plan(4.0, 2.0, control), repeats, is_cpu_limited=False)
+    link = LINKS[case]
+    control = "bbr" if link.loss else "cubic"
+    with emulated(link) as path:
+        compare(rows, case, path, Plan(3.0, 2.0, control), repeats)
 
 
-def rooms_on_wan(rows: Rows) -> None:
-    with emulated(NOTHING_LOST) as path:
-        rooms.first_and_hundredth(rows, "first room", path, "bbr")
-        rooms.mixed_sizes(rows, "64 rooms", path, "bbr")
+def lossy_cubic(rows: Rows, case: str, repeats: int) -> None:
+    with emulated(LINKS["30 ms, 0.1 % loss"]) as path:
+        compare(rows, case, path, Plan(3.0, 2.0, "cubic"), repeats, IPERF3_AND_LANES)
 
 
-def rooms_on_veth(rows: Rows) -> None:
+def on_wan(measure: Measure) -> Case:
+    """Return a case of this measure on a link that loses nothing."""
+
+    def run(rows: Rows, case: str, repeats: int) -> None:
+        with emulated(NOTHING_LOST) as path:
+            measure(rows, case, path, repeats)
+
+    return run
+
+
+def on_veth(rows: Rows, case: str, repeats: int) -> None:
     with veth() as path:
-        rooms.submit_under_load(rows, "submit", path)
+        rooms.submit_under_load(rows, case, path)
 
 
-def faults(rows: Rows) -> None:
-    with emulated(NOTHING_LOST) as path:
-        for _ in range(2):
-            rooms.cut_link(rows, "link cut 3 s", path)
-        rooms.killed_receiver(rows, "peer killed", path, NOTHING_LOST.rtt_s)
-        rooms.vanished_receiver(rows, "peer vanished", path)
+def tls(rows: Rows, case: str, repeats: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        encryption.channel_cost(rows, case, Path(folder), repeats)
 
 
-def cases(rows: Rows, repeats: int) -> dict[str, Callable[[], None]]:
-    return {
-        "veth": partial(kernel_path, rows, "veth", "", repeats),
-        "10 Gbit/s": partial(kernel_path, rows, "10 Gbit/s", "10gbit", repeats),
-        **{name: partial(emulated_path, rows, name, repeats) for name in LINKS},
-        "rooms": partial(rooms_on_wan, rows),
-        "submit": partial(rooms_on_veth, rows),
-        "faults": partial(faults, rows),
-        "peers": partial(peers.say_what_is_missing, rows),
-    }
+CASES: Mapping[str, Case] = {
+    "veth": kernel_path,
+    "10 Gbit/s": partial(kernel_path, rate="10gbit"),
+    **dict.fromkeys(LINKS, emulated_path),
+    CUBIC_LOSS: lossy_cubic,
+    "first room": on_wan(rooms.first_and_hundredth),
+    "64 rooms": on_wan(rooms.mixed_sizes),
+    "background": on_wan(rooms.beside_background),
+    "submit": on_veth,
+    "link cut 3 s": on_wan(faults.cut_link),
+    "peer killed": on_wan(partial(faults.lost_receiver, is_killed=True)),
+    "peer vanished": on_wan(partial(faults.lost_receiver, is_killed=False)),
+    "TLS": tls,
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/bench/transport.json"))
-    parser.add_argument("--only", default="", help="names of cases, with commas")
+    parser.add_argument("--only", default="", help="names of cases, with semicolons")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--nice", type=int, default=0, help="of all contenders, on a busy machine")
     options = parser.parse_args()
-    missing = [*problems(), *_missing_tools()]
-    if missing:
+    wanted = options.only.split(";") if options.only else list(CASES)
+    unknown = [f"no case {name!r} among {', '.join(CASES)}" for name in wanted if name not in CASES]
+    if missing := [*unknown, *problems(), *_missing_tools()]:
         print("bench-transport:", "; ".join(missing), file=sys.stderr)
         return 2
     os.nice(options.nice)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that namespaces are removed
-    began_s, rows = time.monotonic(), Rows()
-    known = cases(rows, options.repeats)
-    wanted = options.only.split(",") if options.only else list(known)
-    failed = 0
+    rows = Rows(options.out, keep=bool(options.only), nice=options.nice)
     for name in wanted:
+        rows.begin(name)
         try:
-            known[name]()
+            CASES[name](rows, name, options.repeats)
         except Exception as error:
             # One case that fails must not cost the figures of the others; the row says so.
-            rows.add(name, "lanes", f"failed: {error!r:.160}", 0, "1")
-            failed += 1
-        rows.save(options.out, began_s, options.nice)
-    return int(failed > 0)
+            rows.failed(name, "case", error)
+        rows.save()
+    return int(rows.num_failed > 0)
 
 
 def _missing_tools() -> list[str]:
-    need = {"iperf3": "apt-get install iperf3", "ip": "apt-get install iproute2"}
-    return [f"{tool} is missing ({how})" for tool, how in need.items() if not shutil.which(tool)]
+    need = ("iperf3", "ip", "tc", "openssl")
+    missing = [f"{tool} is missing (make setup)" for tool in need if not shutil.which(tool)]
+    if not peers.are_installed():
+        missing.append("the other libraries are missing (make bench-peers-setup)")
+    return missing
 
 
 if __name__ == "__main__":
