@@ -3,11 +3,12 @@
 Source: sglang 0.5.23, answers of a PD pair to the same requests (tests/e2e/test_twin_contract.py).
 """
 
-import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
+
+import orjson
 
 from prfaas_twin.ask import Api
 from prfaas_twin.generation import Finish, Generation
@@ -237,4 +238,4 @@ def openai_error(message: str, kind: str, status: int) -> Json:
 
 def event_of(value: Json) -> bytes:
     """Return one Server-Sent Event."""
-    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + orjson.dumps(value) + b"\n\n"

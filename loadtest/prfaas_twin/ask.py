@@ -3,11 +3,14 @@
 Source: sglang 0.5.23 srt/managers/io_struct.py, srt/entrypoints/openai/protocol.py.
 """
 
-import json
 import uuid
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
 
 from prfaas.blocks import HashedPrompt
 from prfaas_twin.vocabulary import Vocabulary
@@ -159,8 +162,8 @@ def read_object(raw: bytes) -> Json:
         BadAskError: it is none.
     """
     try:
-        body = json.loads(raw)
-    except (ValueError, RecursionError) as error:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
         raise BadAskError(
             f"1 validation error: JSON decode error: {error}", kind="Bad Request"
         ) from None
@@ -169,13 +172,17 @@ def read_object(raw: bytes) -> Json:
     return body
 
 
-def _checked_tokens(tokens: Any) -> list[int]:
-    if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
+def _checked_tokens(tokens: Any) -> "NDArray[np.int64]":
+    if not isinstance(tokens, list) or not set(map(type, tokens)) <= {int}:
         text = "1 validation error: the prompt is neither text nor a list of token ids"
         raise BadAskError(text, kind="Bad Request")
-    if tokens and not 0 <= min(tokens) <= max(tokens) < 1 << 31:
+    try:
+        array = np.array(tokens, dtype=np.int64)
+    except OverflowError:
+        array = np.array([-1])
+    if array.size and not 0 <= array.min() <= array.max() < 1 << 31:
         raise BadAskError("token ids must be 0 or more, and below 2^31")
-    return tokens
+    return array
 
 
 def _namespace(model_id: str, body: Json) -> str:

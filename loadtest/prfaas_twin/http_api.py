@@ -4,11 +4,11 @@ Source: sglang 0.5.23 srt/entrypoints/http_server.py.
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+import orjson
 from aiohttp import web
 
 from prfaas_twin import metrics
@@ -250,7 +250,7 @@ def _failure(generation: Generation) -> Finish | None:
 def _whole(generation: Generation) -> web.Response:
     failure = _failure(generation)
     if failure is not None and failure.status is not None:
-        body = openai_error(failure.message, str(failure.status), failure.status)
-        return web.json_response(body, status=failure.status)
-    text = json.dumps(form_of(generation).whole(), separators=(",", ":"))
-    return web.Response(body=text.encode(), content_type="application/json")
+        error = openai_error(failure.message, str(failure.status), failure.status)
+        return web.json_response(error, status=failure.status)
+    body = orjson.dumps(form_of(generation).whole())
+    return web.Response(body=body, content_type="application/json")
