@@ -38,6 +38,9 @@ def deploy(
     security: Annotated[
         str, typer.Option(help="What crosses regions: off, secret or mtls (see docs/security.md).")
     ] = "off",
+    pipelining: Annotated[
+        str, typer.Option(help="What a prefill sends once it is computed: each layer, or chunk.")
+    ] = "layer",
     decode_cache: Annotated[
         bool,
         typer.Option(
@@ -72,6 +75,7 @@ def deploy(
         dtype=dtype,
         engine_args=tuple(engine_arg or ()),
         security=security,
+        pipelining=pipelining,
         decode_cache=decode_cache or role_switch,
         role_switch=role_switch,
     )

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
-from prfaas.config import SecurityMode
+from prfaas.config import Pipelining, SecurityMode
 from prfaas.errors import ConfigError
 from prfaas_cli.failures import ProblemsError
 
@@ -29,6 +29,7 @@ class DeployOptions:
     dtype: str
     engine_args: tuple[str, ...]
     security: str = "off"
+    pipelining: str = Pipelining.LAYER.value
     decode_cache: bool = False
     role_switch: bool = False
 
@@ -112,6 +113,8 @@ def check_options(name: str, options: DeployOptions, *, timeout_s: float) -> Non
         found.append(f"--dtype {options.dtype}: allowed: {', '.join(DTYPES)}")
     if options.security not in list(SecurityMode):
         found.append(f"--security {options.security}: allowed: {', '.join(SecurityMode)}")
+    if options.pipelining not in list(Pipelining):
+        found.append(f"--pipelining {options.pipelining}: allowed: {', '.join(Pipelining)}")
     if found:
         raise ProblemsError(found, exit_code=_BAD_OPTION)
 

@@ -10,7 +10,9 @@ from prfaas.config import (
     GatewaySection,
     NodeConfig,
     NodeSection,
+    Pipelining,
     SecurityMode,
+    TransferSection,
     render_node_config,
 )
 from prfaas.records import Role
@@ -122,7 +124,13 @@ def _engine_node(
     )
     node = _node(place, topology, role, region=region, port=ENGINE_PORTS[slot])
     security = security_section(place, options, node.name)
-    return NodeConfig(node=node, etcd=_etcd(topology), engine=engine, security=security)
+    return NodeConfig(
+        node=node,
+        etcd=_etcd(topology),
+        engine=engine,
+        transfer=TransferSection(pipelining=Pipelining(options.pipelining)),
+        security=security,
+    )
 
 
 def _gateway_node(

@@ -71,14 +71,21 @@ class EngineSection:
     env: dict[str, str] = field(default_factory=dict)
 
 
+class Pipelining(StrEnum):
+    """What a prefill sends as soon as it is computed."""
+
+    LAYER = "layer"
+    CHUNK = "chunk"
+
+
 @dataclass(frozen=True, slots=True)
 class TransferSection:
     """The lanes between peers; handed to the plugin through its environment.
 
     `lanes`: connections per peer; 0 takes as many as the path needs. `chunk_bytes`: most payload
     bytes of a chunk; 0 follows the path. `digests`: a checksum of every chunk: "on", "off", or
-    "auto": unless TLS makes it needless. `pipelining`: what a prefill sends as soon as it is
-    computed: each "layer", or only each prefill "chunk".
+    "auto": unless TLS makes it needless. `pipelining`: a prefill sends each layer, or each of its
+    chunks, as soon as it is computed.
     """
 
     lanes: int = 0
@@ -87,7 +94,7 @@ class TransferSection:
     room_timeout_s: float = 300.0
     blank_groups: tuple[str, ...] = ()
     digests: str = "auto"
-    pipelining: str = "layer"
+    pipelining: Pipelining = Pipelining.LAYER
 
 
 class SecurityMode(StrEnum):
@@ -203,13 +210,10 @@ def _check_security(config: NodeConfig, source: str) -> None:
 
 
 def _check_transfer(transfer: TransferSection, source: str) -> None:
-    words = {"digests": ("auto", "on", "off"), "pipelining": ("layer", "chunk")}
-    for key, allowed in words.items():
-        value = getattr(transfer, key)
-        if value not in allowed:
-            raise ConfigError(
-                f"{source}: transfer.{key} = {value!r}: allowed: {', '.join(allowed)}"
-            )
+    if transfer.digests not in ("auto", "on", "off"):
+        raise ConfigError(
+            f"{source}: transfer.digests = {transfer.digests!r}: allowed: auto, on, off"
+        )
     if 0 < transfer.chunk_bytes < _SMALLEST_CHUNK_BYTES:
         raise ConfigError(
             f"{source}: transfer.chunk_bytes = {transfer.chunk_bytes}:"

@@ -18,6 +18,7 @@ from sglang.srt.disaggregation.base.conn import KVPoll
 from sglang.srt.disaggregation.common.conn import CommonKVManager
 from sglang.srt.disaggregation.utils import DisaggregationMode
 
+from prfaas.config import Pipelining
 from prfaas.errors import PrfaasError, TransferError
 from prfaas_plugin.directory import PrefillDirectory
 from prfaas_plugin.geometry import AUX, KV, layout_of, pointers_of, state_group
@@ -124,7 +125,7 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
         stats = {**node.stats(), "security": security}
         if node is getattr(self, "sends", None):
             mode = self.settings.transfer.pipelining
-            stats["pipelining"] = {"mode": mode, **self.pipeline.counters.to_json()}
+            stats["pipelining"] = {"mode": str(mode), **self.pipeline.counters.to_json()}
         return stats
 
     def items_by_group(
@@ -190,7 +191,7 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
             readiness=readiness_of(self.server_args.device),
             is_live=lambda room: self.request_status.get(room) in _SENDING,
         )
-        if self.settings.transfer.pipelining == "layer":
+        if self.settings.transfer.pipelining is Pipelining.LAYER:
             hooks.install()
         self.rank_port = self.sends.address[1]
         super().register_to_bootstrap()

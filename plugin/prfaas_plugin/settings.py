@@ -3,9 +3,10 @@
 import json
 import os
 from dataclasses import dataclass, fields
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
-from prfaas.config import SecurityMode, SecuritySection, TransferSection
+from prfaas.config import Pipelining, SecurityMode, SecuritySection, TransferSection
 from prfaas.errors import ConfigError
 from prfaas.identity import Identity
 
@@ -14,6 +15,8 @@ TRANSFER_VARIABLE = "PRFAAS_TRANSFER"
 SECURITY_VARIABLE = "PRFAAS_SECURITY"
 IDENTITY_VARIABLE = "PRFAAS_IDENTITY"
 STATS_SOCKET_VARIABLE = "PRFAAS_STATS_SOCKET"
+
+Word = TypeVar("Word", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +40,13 @@ def read_settings() -> PluginSettings:
 
     Raises:
         ConfigError: `PRFAAS_TRANSFER` or `PRFAAS_SECURITY` is not a JSON object of the section's
-            fields, or TLS is on and `PRFAAS_IDENTITY` says not who we are.
+            fields and values, or TLS is on and `PRFAAS_IDENTITY` says not who we are.
     """
     values = _section_values(TRANSFER_VARIABLE, TransferSection)
     if "blank_groups" in values:
         values["blank_groups"] = tuple(values["blank_groups"])
+    if "pipelining" in values:
+        values["pipelining"] = _word(TRANSFER_VARIABLE, "pipelining", values, Pipelining)
     security = _security()
     is_tls = security.mode is SecurityMode.MTLS
     return PluginSettings(
@@ -55,10 +60,16 @@ def read_settings() -> PluginSettings:
 
 def _security() -> SecuritySection:
     values = _section_values(SECURITY_VARIABLE, SecuritySection)
-    mode = values.get("mode", SecurityMode.OFF)
-    if mode not in list(SecurityMode):
-        raise ConfigError(f"{SECURITY_VARIABLE}: mode {mode!r}: allowed: {', '.join(SecurityMode)}")
-    return SecuritySection(**values | {"mode": SecurityMode(mode)})
+    values.setdefault("mode", SecurityMode.OFF)
+    mode = _word(SECURITY_VARIABLE, "mode", values, SecurityMode)
+    return SecuritySection(**values | {"mode": mode})
+
+
+def _word(variable: str, key: str, values: dict[str, Any], allowed: type[Word]) -> Word:
+    if values[key] not in list(allowed):
+        text = f"{key} {values[key]!r}: allowed: {', '.join(allowed)}"
+        raise ConfigError(f"{variable}: {text}")
+    return allowed(values[key])
 
 
 def _section_values(variable: str, section: type[Any]) -> dict[str, Any]:

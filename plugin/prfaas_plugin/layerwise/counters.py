@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from prfaas.transfer.histogram import Histogram
+
+_EVENT_S = (10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 20e-3)
+
 logger = logging.getLogger(__name__)
 
 
@@ -30,17 +34,15 @@ class PipelineCounters:
     chunks: prefill chunks of requests that were planned layer by layer.
     layers_early, layers_late: layers of them submitted while the forward ran, and by `send()`.
     chunks_acked_early: transfer chunks acknowledged between a batch's first layer and its last.
-    hook_events, hook_s, hook_max_s: layer events, and the scheduler's time in them.
-    plan_s: the part of `hook_s` that went into index arrays, once per batch.
+    hook_s: the scheduler's time in layer events; the first of a batch makes the index arrays.
+    plan_s: the part of it that went into these.
     """
 
     chunks: int = 0
     layers_early: int = 0
     layers_late: int = 0
     chunks_acked_early: int = 0
-    hook_events: int = 0
-    hook_s: float = 0.0
-    hook_max_s: float = 0.0
+    hook_s: Histogram = field(default_factory=lambda: Histogram(_EVENT_S))
     plan_s: float = 0.0
     fallbacks: Counter[str] = field(default_factory=Counter)
 
@@ -53,12 +55,6 @@ class PipelineCounters:
             logger.warning("%s: %s %s", text, reason, detail)
         self.fallbacks[reason] += num
 
-    def note_event(self, seconds: float) -> None:
-        """Count the scheduler's time in one layer event."""
-        self.hook_events += 1
-        self.hook_s += seconds
-        self.hook_max_s = max(self.hook_max_s, seconds)
-
     def to_json(self) -> dict[str, Any]:
         """Return JSON-able totals."""
         return {
@@ -66,9 +62,7 @@ class PipelineCounters:
             "layers_early_total": self.layers_early,
             "layers_late_total": self.layers_late,
             "chunks_acked_early_total": self.chunks_acked_early,
-            "hook_events_total": self.hook_events,
-            "hook_s_total": self.hook_s,
-            "hook_max_s": self.hook_max_s,
+            "hook_s": self.hook_s.to_json(),
             "plan_s_total": self.plan_s,
             "fallbacks_total": dict(self.fallbacks),
         }

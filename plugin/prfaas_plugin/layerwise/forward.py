@@ -40,7 +40,7 @@ class Forward:
         if self._plans and key not in self._seen and self.pipeline.expects(key):
             self._seen.add(key)
             self.pipeline.announce(partial(self._release, key))
-        self.pipeline.counters.note_event(time.perf_counter() - started_s)
+        self.pipeline.counters.hook_s.observe(time.perf_counter() - started_s)
 
     def end(self) -> None:
         """The batch was launched; layers without an event are left to `send()`."""

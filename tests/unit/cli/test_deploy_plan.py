@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from prfaas.config import parse_node_config
+from prfaas.config import Pipelining, parse_node_config
 from prfaas.errors import ConfigError
 from prfaas.records import Role
 from prfaas_cli.failures import ProblemsError
@@ -87,6 +87,14 @@ def test_engines_start_through_the_fork_server_with_the_options_given() -> None:
     assert engine.fork_server == "/state/dev/fork.sock"
     assert engine.extra_args == ("--dtype", "bfloat16", "--max-running-requests", "2")
     assert engine.start_timeout_s == 100.0
+
+
+def test_engines_pipeline_as_asked() -> None:
+    made = plan(replace(OPTIONS, pipelining="chunk"))
+    assert {n.transfer.pipelining for n in made.nodes if n.engine} == {Pipelining.CHUNK}
+    assert plan().nodes[0].transfer.pipelining is Pipelining.LAYER
+    with pytest.raises(ProblemsError, match="--pipelining no: allowed: layer, chunk"):
+        check_options("dev", replace(OPTIONS, pipelining="no"), timeout_s=60.0)
 
 
 def test_nodes_that_may_change_their_role_are_all_made_for_both() -> None:

@@ -109,9 +109,12 @@ def test_security_round_trips() -> None:
         (MTLS.replace('key = "k"', ""), "security.key: missing"),
         ("[security]\nmax_lane_age_s = 0", "security.max_lane_age_s = 0.0: allowed is 1"),
         ('[transfer]\ndigests = "yes"', "transfer.digests = 'yes': allowed: auto, on, off"),
+        ('[transfer]\npipelining = "no"', "transfer.pipelining = 'no': allowed: layer, chunk"),
+        ("[transfer]\nchunk_bytes = 100", "transfer.chunk_bytes = 100: allowed is 0 or 4096 to"),
+        ("[transfer]\nlanes = 65", "transfer.lanes = 65: allowed is 0 to 64"),
     ],
 )
-def test_half_a_security_is_refused(section: str, says: str) -> None:
+def test_half_a_security_or_transfer_is_refused(section: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_node_config(PREFILL + section, source="node.toml")
     assert says in str(caught.value)

@@ -1,6 +1,6 @@
 import pytest
 
-from prfaas.config import SecurityMode, SecuritySection, TransferSection
+from prfaas.config import Pipelining, SecurityMode, SecuritySection, TransferSection
 from prfaas.errors import ConfigError, PrfaasError
 from prfaas.identity import Identity
 from prfaas_plugin import settings, version
@@ -20,6 +20,9 @@ def test_the_agents_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read = settings.read_settings()
     assert read.node == "a-prefill-0"
     assert read.transfer == TransferSection(lanes=2, blank_groups=("kv",))
+    assert (TransferSection().lanes, TransferSection().chunk_bytes) == (0, 0)
+    monkeypatch.setenv("PRFAAS_TRANSFER", '{"pipelining": "chunk"}')
+    assert settings.read_settings().transfer.pipelining is Pipelining.CHUNK
 
 
 def test_the_agents_security_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
