@@ -1,5 +1,6 @@
 """What a request costs in events, entries and bytes: counts that hold on any machine."""
 
+import sys
 import tracemalloc
 
 import numpy as np
@@ -38,7 +39,26 @@ def paper_world(count: int, scale: int) -> World:
 def test_a_request_takes_six_events_at_most_whatever_the_number_of_nodes(scale: int) -> None:
     world = paper_world(20_000, scale)
     assert world.run().answered.all()
-    assert world.events._serial <= 6 * 20_000
+    assert world.events.added <= 6 * 20_000
+
+
+def test_a_request_takes_as_many_calls_at_ten_thousand_gpus_as_at_a_hundred() -> None:
+    """Time grows by what a processor waits for memory; `make bench-sim` shows that."""
+    calls = {}
+    for scale in (1, 100):
+        world = paper_world(5_000, scale)
+        counted = [0]
+
+        def count(_: object, event: str, __: object, counted: list[int] = counted) -> None:
+            counted[0] += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            world.run()
+        finally:
+            sys.setprofile(None)
+        calls[scale] = counted[0] / 5_000
+    assert calls[100] == pytest.approx(calls[1], rel=0.05)
 
 
 @pytest.mark.parametrize("scale", [1, 30])
@@ -48,9 +68,9 @@ def test_heaps_hold_a_few_entries_per_request_under_way(scale: int) -> None:
 
     def look(_: None) -> None:
         under_way.append(world.arrived - world.ended)
-        queued.append(len(world.events._heap))
+        queued.append(len(world.events))
         pools = [world.decodes, *(region.pool for region in world.fleet.regions.values())]
-        indexed.extend(len(pool._heap) / (8 * len(pool) + 64) for pool in pools)
+        indexed.extend(len(pool._heap) / (3 * len(pool) + 64) for pool in pools)
         link = world.remotes["far"].egress
         assert link is not None
         linked.append(max(len(heap) for heap in (link._capped, link._shared, link._ends)))

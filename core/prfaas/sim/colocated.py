@@ -47,6 +47,7 @@ class ColocatedServer:
         self.in_flight = 0
         self.backlog_tokens = 0
         self.ticket = 0
+        self.listed = (0, 0)
         self.slowness = 1.0
         self.up = True
         self._events = events

@@ -39,6 +39,7 @@ class DecodeServer:
         self.in_flight = 0
         self.backlog_tokens = 0
         self.ticket = 0
+        self.listed = (0, 0)
         self.up = False
         self.draining: Callable[[], None] | None = None
         self.slowness = 1.0

@@ -13,12 +13,17 @@ _MAX_HOLDERS = 16
 
 
 class Server(Protocol):
-    """What a pool needs of its members."""
+    """What a pool needs of its members.
+
+    `ticket` and `listed` are the pool's: the number of the server's entry, 0 if it has none, and
+    the load (tokens, requests) in it.
+    """
 
     record: NodeRecord
     in_flight: int
     backlog_tokens: int
     ticket: int
+    listed: tuple[int, int]
     cache: NodeCache
 
 
@@ -60,14 +65,17 @@ class IndexedNodes:
 
     def touch(self, server: Server) -> None:
         """Note that the load of the server fell; that it rose is found out when it comes up."""
-        self._ticket = ticket = self._ticket + 1
-        server.ticket = ticket
         name = server.record.name
         if name not in self._members:
             return
+        load = server.backlog_tokens, server.in_flight
+        if server.ticket and server.listed <= load:
+            return
+        self._ticket = ticket = self._ticket + 1
+        server.ticket, server.listed = ticket, load
         heap = self._heap
-        heappush(heap, (server.backlog_tokens, server.in_flight, name, ticket, server))
-        if len(heap) > 8 * len(self._members) + 64:
+        heappush(heap, (*load, name, ticket, server))
+        if len(heap) > 3 * len(self._members) + 64:
             heap[:] = [entry for entry in heap if entry[3] == entry[4].ticket]
             heapify(heap)
 
@@ -105,8 +113,8 @@ class IndexedNodes:
             elif backlog_tokens == server.backlog_tokens and in_flight == server.in_flight:
                 return server
             else:
-                now = (server.backlog_tokens, server.in_flight, name, ticket, server)
-                heapreplace(heap, now)
+                server.listed = server.backlog_tokens, server.in_flight
+                heapreplace(heap, (*server.listed, name, ticket, server))
         return None
 
     def prefix_tokens(self, request: SimRequest) -> int:
