@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from prfaas.errors import ConfigError
 from prfaas.records import Role
+from prfaas.twin_section import EngineKind, TwinSection, twin_limits
 
 #: Names become parts of file names, of etcd keys and of metrics.
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
@@ -46,7 +47,7 @@ class EtcdSection:
 
 @dataclass(frozen=True, slots=True)
 class EngineSection:
-    """The SGLang engine of a prefill or decode node.
+    """The engine of a prefill or decode node: SGLang, or the twin that `[twin]` describes.
 
     `fork_server` is the path of the CPU kit's fork server socket, empty for a cold start;
     `extra_args` are passed to SGLang as they are; `env` is added to its environment.
@@ -59,6 +60,7 @@ class EngineSection:
     """
 
     model_path: str
+    engine: EngineKind = EngineKind.SGLANG
     model_id: str = ""
     device: str = "cuda"
     bootstrap_port: int = 0
@@ -146,6 +148,7 @@ class NodeConfig:
     node: NodeSection
     etcd: EtcdSection = field(default_factory=EtcdSection)
     engine: EngineSection | None = None
+    twin: TwinSection | None = None
     transfer: TransferSection = field(default_factory=TransferSection)
     security: SecuritySection = field(default_factory=SecuritySection)
     gateway: GatewaySection | None = None
@@ -236,6 +239,8 @@ def _check_values(config: NodeConfig, source: str) -> None:
         checks.append(("engine.start_timeout_s", config.engine.start_timeout_s, 1, 86400))
         memory_gb = config.engine.decode_cuda_graph_memory_gb
         checks.append(("engine.decode_cuda_graph_memory_gb", memory_gb, 0, 1024))
+    if config.twin:
+        checks.extend(twin_limits(config.twin))
     if config.gateway:
         gateway = config.gateway
         checks.append(("gateway.threshold_tokens", gateway.threshold_tokens, 0, 1 << 30))
