@@ -1,11 +1,13 @@
 """Any sequence of operations on a prefix pool against a model that only knows sets."""
 
+import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from prefix_pool_model import PoolModel, chain_of
 
 from prfaas.blocks.block_layout import KEY_BYTES, KV, ItemLayout
@@ -14,12 +16,18 @@ from prfaas.blocks.free_list import Category
 from prfaas.blocks.prefix_pool import PrefixPool
 
 BLOCK_BYTES = 512
-NUM_BLOCKS = 14
+NUM_BLOCKS = 16
 ITEM_BYTES = {KV: 100, "mamba": 700, "swa": 150}
 NEEDED = [{}, {"mamba": 1}, {"swa": 3}, {"mamba": 1, "swa": 2}]
 OWNERS = (1, 2, 3)
 
-tokens = st.lists(st.integers(0, 1), min_size=1, max_size=12).map(tuple)
+
+def prompt_of(length: int, fork: int) -> tuple[int, ...]:
+    """Return one of few prompts, most of which share a prefix."""
+    return tuple(0 if at < fork else 1 for at in range(length))
+
+
+tokens = st.builds(prompt_of, st.integers(1, 12), st.sampled_from([12, 12, 3, 5, 6]))
 groups = st.sampled_from([KV, KV, "mamba", "swa"])
 owners = st.sampled_from(OWNERS)
 
@@ -27,7 +35,9 @@ owners = st.sampled_from(OWNERS)
 class PoolRules(RuleBasedStateMachine):
     """Owners reserve, commit, read, give back, end and let time pass."""
 
-    @initialize(quota=st.integers(3, NUM_BLOCKS), transfer_quota=st.integers(0, NUM_BLOCKS))
+    @initialize(
+        quota=st.sampled_from([NUM_BLOCKS, 9, 5]), transfer_quota=st.integers(0, NUM_BLOCKS)
+    )
     def start(self, quota: int, transfer_quota: int) -> None:
         self.quotas = {Category.PREFIX: quota, Category.TRANSFER: transfer_quota}
         self.pool = PrefixPool(NUM_BLOCKS, BLOCK_BYTES, self.quotas)
@@ -82,11 +92,24 @@ class PoolRules(RuleBasedStateMachine):
             self.model.names(reservation.entries, prompt)
         self.settle()
 
-    @rule(pick=st.integers(0, 99), owner=owners, ttl_s=st.integers(1, 9))
-    def commit(self, pick: int, owner: int, ttl_s: int) -> None:
+    @rule(prompt=tokens, owner=owners, with_state=st.sampled_from(["", "mamba", "swa"]))
+    def store(self, prompt: Any, owner: int, with_state: str) -> None:
+        """What an engine does: states first, then the KV they hang on."""
+        for group in [with_state, KV] if with_state else [KV]:
+            start = len(prompt) - 1 if group == "mamba" else 0
+            before = set(self.holds)
+            self.reserve(prompt, group, owner, 5, start, moved=False)
+            for number in set(self.holds) - before:
+                self.commit_hold(number, owner, 5)
+
+    @rule(pick=st.integers(0, 99), is_owner=st.sampled_from([True, True, True, False]))
+    def commit(self, pick: int, is_owner: bool) -> None:
         number = self.pick(pick, lease=False)
-        if number is None:
-            return
+        if number is not None:
+            owner = self.holds[number][0]
+            self.commit_hold(number, owner if is_owner else owner % 3 + 1, 3)
+
+    def commit_hold(self, number: int, owner: int, ttl_s: int) -> None:
         mine = self.holds[number][0] == owner
         done = self.pool.commit(number, owner=owner, expires_s=self.now_s + ttl_s)
         assert (done is not None) == mine
@@ -124,6 +147,7 @@ class PoolRules(RuleBasedStateMachine):
             assert not self.pool.release(number, owner=owner)
         self.settle()
 
+    @precondition(lambda self: self.now_s > 6)
     @rule(count=st.integers(1, 5), owner=owners, ttl_s=st.integers(1, 9))
     def transfer(self, count: int, owner: int, ttl_s: int) -> None:
         number, hold = self.pool.reserve_blocks(count, owner=owner, expires_s=self.now_s + ttl_s)
@@ -132,6 +156,7 @@ class PoolRules(RuleBasedStateMachine):
             self.transfers[number] = (owner, self.now_s + ttl_s, hold.blocks)
         self.settle()
 
+    @precondition(lambda self: len(self.holds) > 2)
     @rule(owner=owners)
     def end_owner(self, owner: int) -> None:
         self.holds = {k: v for k, v in self.holds.items() if v[0] != owner}
@@ -147,11 +172,13 @@ class PoolRules(RuleBasedStateMachine):
         self.pool.expire(self.now_s)
         self.settle()
 
+    @precondition(lambda self: self.model.num_entries > 4)
     @rule(prompt=tokens, group=groups)
     def drop(self, prompt: Any, group: str) -> None:
         self.model.dying(self.pool.drop(chain_of(prompt), len(prompt) - 1, group=group))
         self.settle()
 
+    @precondition(lambda self: self.model.num_entries > 3)
     @rule()
     def restart(self) -> None:
         """A new pool with the stored entries: nothing committed is lost, nothing else is there."""
@@ -216,4 +243,38 @@ def fresh_copy(entry: Entry) -> Entry:
 
 @pytest.mark.timeout(120)
 class TestPool(PoolRules.TestCase):  # type: ignore[misc, name-defined]
-    settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_long_busy_life_keeps_the_rules(seed: int) -> None:
+    """The same rules, every one often, in lives longer than hypothesis tries."""
+    rng = random.Random(seed)
+    rules = PoolRules()
+    rules.start(quota=rng.choice([NUM_BLOCKS, 9]), transfer_quota=rng.choice([0, 6]))
+    for _ in range(400):
+        _random_step(rules, rng)
+        rules.blocks_are_used_once()
+        rules.states_have_their_prefix()
+    rules.teardown()
+
+
+def _random_step(rules: PoolRules, rng: random.Random) -> None:
+    prompt = prompt_of(rng.randint(1, 12), rng.choice([12, 12, 3, 5, 6]))
+    group = rng.choice([KV, KV, "mamba", "swa"])
+    owner, ttl_s, start = rng.choice(OWNERS), rng.randint(1, 9), rng.randint(0, 4)
+    steps: list[tuple[int, Callable[[], None]]] = [
+        (30, lambda: rules.store(prompt, owner, rng.choice(["", "mamba", "swa"]))),
+        (10, lambda: rules.reserve(prompt, group, owner, ttl_s, start, rng.random() < 0.3)),
+        (10, lambda: rules.commit(rng.randrange(99), rng.random() < 0.8)),
+        (15, lambda: rules.read(prompt, group, owner, ttl_s, start)),
+        (25, lambda: rules.match(prompt, rng.choice(NEEDED))),
+        (8, lambda: rules.release(rng.randrange(99), rng.random() < 0.5)),
+        (3, lambda: rules.wait(rng.randint(1, 4))),
+        (2, lambda: rules.transfer(rng.randint(1, 4), owner, ttl_s)),
+        (1, lambda: rules.drop(prompt, group)),
+        (1, lambda: rules.end_owner(owner)),
+        (1, rules.restart),
+    ]
+    (step,) = rng.choices([step for _, step in steps], [weight for weight, _ in steps])
+    step()

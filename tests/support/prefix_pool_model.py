@@ -19,8 +19,8 @@ class PoolModel:
     """What is stored, by the prefixes that its items belong to."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, Entry] = {}
-        self._prompts: dict[int, Prompt] = {}
+        self._entries: dict[int, Entry] = {}  # by oid
+        self._prompts: dict[Entry, Prompt] = {}
 
     @property
     def num_entries(self) -> int:
@@ -29,15 +29,16 @@ class PoolModel:
     def names(self, entries: Iterable[Entry], prompt: Prompt) -> None:
         """Remember which prompt entries were reserved for."""
         for entry in entries:
-            self._prompts[entry.oid] = prompt
+            self._prompts[entry] = prompt
 
     def add(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
-            assert entry.oid not in self._entries
+            assert entry.oid > max(self._entries, default=0)
             self._entries[entry.oid] = entry
 
     def remove(self, entry: Entry) -> None:
-        self._entries.pop(entry.oid, None)
+        if self._entries.get(entry.oid) is entry:
+            del self._entries[entry.oid]
 
     def dying(self, entries: Iterable[Entry]) -> None:
         """Forget dropped entries, though a reader may still keep their blocks."""
@@ -45,7 +46,10 @@ class PoolModel:
             self.remove(entry)
 
     def replace(self, entries: Iterable[Entry]) -> None:
-        self._entries = {entry.oid: entry for entry in entries}
+        """Take equal entries in the place of all there are."""
+        for entry in entries:
+            self._prompts[entry] = self._prompts[self._entries[entry.oid]]
+            self._entries[entry.oid] = entry
 
     def blocks(self) -> list[int]:
         return [block for entry in self._entries.values() for block in entry.blocks]
@@ -53,8 +57,8 @@ class PoolModel:
     def records(self) -> list[tuple[Entry, bytes]]:
         """Return entries as a restart finds them, each with the key of the page before it."""
         return [
-            (entry, chain_of(self._prompts[oid][: entry.first])[-KEY_BYTES:])
-            for oid, entry in self._entries.items()
+            (entry, chain_of(self._prompts[entry][: entry.first])[-KEY_BYTES:])
+            for entry in self._entries.values()
         ]
 
     def kv_pages(self, prompt: Prompt) -> int:
@@ -85,16 +89,16 @@ class PoolModel:
     def check_prefixes(self) -> None:
         """Every item's whole prefix has its KV."""
         have = self._prefixes(KV, None)
-        for oid, entry in self._entries.items():
-            prompt = self._prompts[oid]
+        for entry in self._entries.values():
+            prompt = self._prompts[entry]
             missing = [n for n in range(1, entry.end + 1) if prompt[:n] not in have]
             assert not missing, f"{entry.group} without the KV of pages {missing}"
 
     def _prefixes(self, group: str, within: Prompt | None) -> set[Prompt]:
         """Return the prefixes that have an item; of states only those that end `within`."""
         found = set()
-        for oid, entry in self._entries.items():
-            prompt = self._prompts[oid]
+        for entry in self._entries.values():
+            prompt = self._prompts[entry]
             if entry.group != group:
                 continue
             if group != KV and within is not None and within[: entry.end] != prompt[: entry.end]:

@@ -10,7 +10,8 @@ from prfaas.blocks.block_layout import KEY_BYTES, KV
 class Entry:
     """Some items of consecutive pages of one chain. Changed by the pool alone.
 
-    `oid` is never used twice; `first` is the position of the first page in its chain; `pins` counts
+    `oid` grows with every entry that is stored, 0 before, so what hangs on another has a larger
+    one; `first` is the position of the first page in its chain; `pins` counts
     who reads it; a `dead` entry is in no index any more and is freed with its last pin.
     """
 

@@ -239,9 +239,8 @@ class PrefixPool:
             return None
         blocks = self.blocks.take(category, count)
         assert blocks is not None
-        oid, self._next_oid = self._next_oid, self._next_oid + 1
         kind = Run if is_run(group) else State
-        return kind(oid, group, first, keys, item_bytes, blocks)
+        return kind(0, group, first, keys, item_bytes, blocks)
 
     def _commit_run(self, run: Run, parent: Run | None, stored_pages: int, done: Committed) -> bool:
         """Store a run below the last stored one of its chain."""
@@ -283,6 +282,7 @@ class PrefixPool:
             self._refuse(state, duplicate=True)
 
     def _count_stored(self, entry: Entry, done: Committed) -> None:
+        entry.oid, self._next_oid = self._next_oid, self._next_oid + 1
         self._recency.add(entry)
         self.counts.committed += 1
         done.stored.append(entry)
