@@ -25,8 +25,8 @@ class TransportConfig:
     chunk_bytes: most payload bytes of a chunk; an item larger than this makes a chunk of its own; 0
         takes what the path carries in a hundredth of a second (sender).
     max_queued_chunks: chunks of all rooms that may wait for their acknowledgement (sender).
-    liveness_s: a lane that sent nothing for so long sends PING; three times as long without a byte
-        from the peer closes it.
+    liveness_s: a lane is closed within so long of the last packet from the peer's host, and after
+        three times as long without a byte from a peer whose host still acknowledges.
     connect_timeout_s: from the dial to the WELCOME.
     room_timeout_s: deadline of a room, from when it is opened.
     blank_groups: fault injection; the payload of groups whose name starts with one of these goes

@@ -10,6 +10,7 @@ from prfaas.transfer.liveness import Liveness
 from prfaas.transfer.send_room import ChunkOut
 from prfaas.transfer.signals import LaneSample
 from prfaas.wire import Chunk, Decoder, Frame, Ping, Pong, Refuse, encode
+from prfaas_transport import tcp_info
 from prfaas_transport.buffers import MAX_IOV, EncodedChunk, Segment
 from prfaas_transport.channel import Channel
 
@@ -68,7 +69,6 @@ class Lane:
         self.queued_bytes = 0
         self.bytes_sent = 0
         self.bytes_received = 0
-        self.rtt_s: float | None = None
         self.sample: LaneSample | None = None
         self.burst_bytes = 1
         self.fault: Exception | None = None
@@ -80,7 +80,7 @@ class Lane:
         self._outgoing: deque[Segment] = deque()
         self._unsealed: list[Segment] = []
         self._num_pongs = 0
-        self._ping_s: tuple[int, float] = (0, 0.0)
+        self._ping = 0
 
     def put(self, frame: Frame) -> None:
         """Queue a frame without payload."""
@@ -190,9 +190,9 @@ class Lane:
 
     def ping(self, now: float) -> None:
         """Queue a PING."""
-        self._ping_s = (self._ping_s[0] + 1, now)
-        self.liveness.sent(now)
-        self.put(Ping(self._ping_s[0]))
+        self._ping += 1
+        self.liveness.pinged(now)
+        self.put(Ping(self._ping))
 
     def on_ping(self, frame: Ping) -> None:
         """Queue the answer. Raises: ProtocolError if earlier answers were not read."""
@@ -205,8 +205,20 @@ class Lane:
 
     def on_pong(self, frame: Pong, now: float) -> None:
         """Note the round trip."""
-        if frame.nonce == self._ping_s[0]:
-            self.rtt_s = now - self._ping_s[1]
+        if frame.nonce == self._ping:
+            self.liveness.ponged(now)
+
+    def is_dead(self, now: float, *, within_s: float) -> bool:
+        """Say whether the peer is gone or stuck, or its host will have been silent for too long
+        `within_s` from now."""
+        if not self.liveness.is_silent(now, within_s=within_s):
+            return False
+        if self.liveness.is_stuck(now):
+            return True
+        try:
+            return tcp_info.host_silent_s(self.sock) + within_s >= self.liveness.period_s
+        except OSError:
+            return True
 
     def observe(self, sample: LaneSample) -> bool:
         """Take a sample; return whether bytes are under way or wait to be."""
@@ -243,7 +255,7 @@ class Lane:
             "bytes_sent_total": self.bytes_sent,
             "bytes_received_total": self.bytes_received,
             "queued_bytes": self.queued_bytes,
-            "rtt_s": self.rtt_s,
+            "rtt_s": self.liveness.rtt_s,
             "tcp": {name: value for name, value in kernel.items() if name not in ("lane", "at_s")},
         }
 

@@ -21,6 +21,8 @@ from prfaas_transport.listener import Listener
 log = logging.getLogger("prfaas.transport")
 
 MAX_LANES = 4096
+CHECKS_PER_PERIOD = 8
+LONGEST_CHECK_S = 0.1
 
 
 class LaneLoop:
@@ -42,6 +44,8 @@ class LaneLoop:
         self._num_lanes = 0
         self._events: deque[Any] = deque()
         self._delivering = threading.Lock()
+        shortest_s = min(config.liveness_s, config.connect_timeout_s)
+        self._check_period_s = min(LONGEST_CHECK_S, shortest_s / CHECKS_PER_PERIOD)
         self._check_s = 0.0
         first: IoThread = _FirstThread(self, owner, f"{name}-0", listener)
         others = [IoThread(self, owner, f"{name}-{i}") for i in range(1, config.io_threads)]
@@ -190,13 +194,16 @@ class LaneLoop:
         self._lanes[number] = lane
 
     def _check_lanes(self, now: float) -> None:
-        self._check_s = now + min(self._config.liveness_s, self._config.connect_timeout_s) / 4
+        was_late = now - self._check_s > self._config.liveness_s / 2
+        self._check_s = now + self._check_period_s
+        if was_late:
+            return  # this process stood still: what it has not heard may be waiting to be read
         for lane in list(self._lanes.values()):
             if not lane.is_greeted and now - lane.opened_s >= self._config.connect_timeout_s:
                 self.close_lane(lane, "handshake_timeout")
             elif not lane.is_ready:
                 continue
-            elif lane.liveness.is_dead(now):
+            elif lane.is_dead(now, within_s=self._check_period_s):
                 self.close_lane(lane, "the peer is silent")
             elif lane.is_greeted and lane.liveness.wants_ping(now):
                 lane.ping(now)

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 from prfaas.errors import ConfigError
-from prfaas.transfer.liveness import SILENT_PERIODS
+from prfaas.transfer.liveness import STUCK_PERIODS
 from prfaas_transport.config import TransportConfig
 
 TCP_RTO_MAX_MS = 44
@@ -84,17 +84,17 @@ def tune(sock: socket.socket, config: TransportConfig) -> None:
     Buffers are left to the kernel's autotuning, which may go beyond what SO_SNDBUF is capped at.
     Raises: OSError.
     """
-    silent_s = SILENT_PERIODS * config.liveness_s
+    stuck_s = STUCK_PERIODS * config.liveness_s
     whole_s = max(1, round(config.liveness_s))
     _set_congestion_control(sock, config)
     with contextlib.suppress(OSError):  # before Linux 6.15 there is no such limit
         sock.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS, LONGEST_RTO_MS)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, int(1000 * silent_s)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, int(1000 * stuck_s)))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, whole_s)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, whole_s)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, SILENT_PERIODS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, STUCK_PERIODS)
 
 
 def _set_congestion_control(sock: socket.socket, config: TransportConfig) -> None:

@@ -11,6 +11,8 @@ _UNITS_PER_S = 1_000_000
 # The struct only ever grows at its end. Offsets as in Linux 4.10 (delivery rate), 4.19 (bytes
 # retransmitted); what an older kernel does not fill in reads as zero.
 _APP_LIMITED_BYTE = 7  # bit 0: delivery_rate_app_limited
+_LAST_HEARD = struct.Struct("=II")  # tcpi_last_data_recv, tcpi_last_ack_recv, milliseconds ago
+_LAST_HEARD_AT = 52
 _RTT = struct.Struct("=II")  # tcpi_rtt, tcpi_rttvar, microseconds
 _RTT_AT = 68
 _BYTES_ACKED_AT = 120
@@ -26,6 +28,15 @@ _TIMES = struct.Struct("=QQQ")
 def sample(sock: socket.socket, lane: int, now: float) -> LaneSample:
     """Return a reading of the socket of a lane. Raises: OSError."""
     return parse(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES), lane, now)
+
+
+def host_silent_s(sock: socket.socket) -> float:
+    """Return for how long nothing came from the peer's host, not even an acknowledgement.
+
+    Raises: OSError.
+    """
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+    return min(_LAST_HEARD.unpack_from(info, _LAST_HEARD_AT)) / 1000
 
 
 def parse(info: bytes, lane: int, now: float) -> LaneSample:

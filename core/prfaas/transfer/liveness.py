@@ -1,17 +1,23 @@
 """Liveness of one lane: when to send PING, when to call the peer dead."""
 
-SILENT_PERIODS = 3
+STUCK_PERIODS = 3
+LONGEST_PING_S = 1.0
+_PINGS_PER_PERIOD = 4
+STALLED_S = 0.3
 
 
 class Liveness:
-    """A side that sent nothing for `period_s` sends PING; one that heard nothing for
-    three periods closes the lane. Times are seconds of a monotonic clock.
+    """A host that lets nothing be heard for `period_s` is gone; a process that says nothing while
+    its host acknowledges is stuck, and given up after three periods. Who sent nothing for a quarter
+    of a period, a second at most, sends PING. Times are seconds of a monotonic clock.
     """
 
     def __init__(self, period_s: float, now: float) -> None:
         self.period_s = period_s
+        self.rtt_s: float | None = None
         self._sent_s = now
         self._heard_s = now
+        self._ping_s: float | None = None
 
     def sent(self, now: float) -> None:
         """Bytes went out."""
@@ -21,10 +27,29 @@ class Liveness:
         """Bytes came in."""
         self._heard_s = now
 
+    def pinged(self, now: float) -> None:
+        """A PING goes out."""
+        self._sent_s = self._ping_s = now
+
+    def ponged(self, now: float) -> None:
+        """The last PING was answered."""
+        if self._ping_s is not None:
+            self.rtt_s = now - self._ping_s
+
     def wants_ping(self, now: float) -> bool:
         """Say whether it is time for a PING."""
-        return now - self._sent_s >= self.period_s
+        return now - self._sent_s >= min(self.period_s / _PINGS_PER_PERIOD, LONGEST_PING_S)
 
-    def is_dead(self, now: float) -> bool:
-        """Say whether the peer was silent for too long."""
-        return now - self._heard_s >= SILENT_PERIODS * self.period_s
+    def is_stalled(self, now: float) -> bool:
+        """Say whether a PING is unanswered, and nothing else came, for longer than it should be."""
+        if self._ping_s is None or self._heard_s >= self._ping_s:
+            return False
+        return now - self._ping_s >= max(STALLED_S, 2 * (self.rtt_s or 0.0))
+
+    def is_silent(self, now: float, *, within_s: float = 0.0) -> bool:
+        """Say whether nothing was heard for a period, or will not have been `within_s` from now."""
+        return now + within_s - self._heard_s >= self.period_s
+
+    def is_stuck(self, now: float) -> bool:
+        """Say whether nothing was heard for as long as nobody is silent who lives."""
+        return now - self._heard_s >= STUCK_PERIODS * self.period_s

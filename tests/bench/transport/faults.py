@@ -11,7 +11,7 @@ from rows import Rows
 
 import prfaas_netem
 
-LIVENESS_S = 0.66  # three silent periods are the two seconds within which a peer is missed
+LIVENESS_S = 2.0
 
 
 def cut_link(rows: Rows, case: str, path: NetworkPath, repeats: int, cut_s: float = 3.0) -> None:
