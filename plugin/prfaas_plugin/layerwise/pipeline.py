@@ -15,7 +15,7 @@ from prfaas_plugin.layerwise.entry_map import LayerKey
 from prfaas_plugin.layerwise.forward import Forward
 from prfaas_plugin.layerwise.held_frees import HeldFrees
 from prfaas_plugin.layerwise.ledger import RoomLedger
-from prfaas_plugin.layerwise.planner import ChunkPlanner, UnsupportedEngineError
+from prfaas_plugin.layerwise.planner import ChunkPlanner, UnsupportedEngineError, planner_of
 from prfaas_plugin.layerwise.readiness import Announcer, Readiness
 from prfaas_plugin.layerwise.sends import Sends
 
@@ -39,12 +39,14 @@ class LayerPipeline:
         sends: Sends,
         readiness: Readiness,
         is_live: Callable[[int], bool],
+        make_planner: Callable[[Any, Any, Readiness], ChunkPlanner] = planner_of,
     ) -> None:
         self.counters = PipelineCounters()
         self._manager = manager
         self._sends = sends
         self._readiness = readiness
         self._is_live = is_live
+        self._make_planner = make_planner
         self._rooms: dict[int, RoomLedger] = {}
         self._planner: ChunkPlanner | None = None
         self._refusal: UnsupportedEngineError | None = None
@@ -57,7 +59,7 @@ class LayerPipeline:
         """Learn the engine's pools at its first batch; return True if they are fit for this."""
         if self._planner is None and self._refusal is None:
             try:
-                self._planner = ChunkPlanner(scheduler, self._manager, self._readiness)
+                self._planner = self._make_planner(scheduler, self._manager, self._readiness)
             except UnsupportedEngineError as refusal:
                 self._refusal = refusal
         return self._planner is not None

@@ -3,6 +3,7 @@
 Source: sglang 0.5.23 srt/disaggregation/prefill.py (`_send_kv_chunk`), for the arithmetic.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from numpy.typing import NDArray
 from prfaas_plugin.geometry import KV, state_group
 from prfaas_plugin.layerwise.chunk_plan import ChunkPlan
 from prfaas_plugin.layerwise.counters import Fallback
-from prfaas_plugin.layerwise.entry_map import UnsupportedPoolError, parts_by_layer
+from prfaas_plugin.layerwise.entry_map import Parts, UnsupportedPoolError, parts_by_layer
 from prfaas_plugin.layerwise.readiness import Readiness
 
 Indices = NDArray[np.int64]
+
+_MAMBA = "mamba"
 
 
 class UnsupportedEngineError(Exception):
@@ -26,29 +29,26 @@ class UnsupportedEngineError(Exception):
 
 
 class ChunkPlanner:
-    """Reads SGLang's tables; for the scheduler's thread. `parts` is what layer events release.
+    """Reads SGLang's tables; for the scheduler's thread.
 
-    Raises: UnsupportedEngineError.
+    `parts` is what layer events release, `states` are the state components in it with their groups.
     """
 
-    def __init__(self, scheduler: Any, manager: Any, readiness: Readiness) -> None:
-        check_engine(scheduler, manager)
+    def __init__(
+        self,
+        scheduler: Any,
+        *,
+        parts: Parts,
+        states: Sequence[tuple[Any, str]],
+        readiness: Readiness,
+    ) -> None:
+        self.parts = parts
+        self.allocator = scheduler.token_to_kv_pool_allocator
         self._scheduler = scheduler
         self._rows = scheduler.req_to_token_pool
-        self.allocator = scheduler.token_to_kv_pool_allocator
         self._page_size = int(self.allocator.page_size)
+        self._states = states
         self._readiness = readiness
-        pool = self.allocator.get_kvcache()
-        try:
-            self.parts = parts_by_layer(manager.kv_args, pool)
-        except UnsupportedPoolError as error:
-            raise UnsupportedEngineError(Fallback.UNSUPPORTED_POOL, str(error)) from None
-        by_layer = {part.group for parts in self.parts.values() for part in parts}
-        self._states = [
-            (state_type, name)
-            for index, state_type in enumerate(manager.kv_args.state_types)
-            if (name := state_group(index, state_type)) in by_layer
-        ]
 
     def plan(self, req: Any, position: int) -> ChunkPlan | None:
         """Return the plan of the chunk that is about to run, from `position` of the grant on.
@@ -70,9 +70,7 @@ class ChunkPlanner:
         return ChunkPlan(req.bootstrap_room, start=position, items=items, parts=self.parts)
 
     def _state(self, state_type: Any, req: Any, row: Any, end: int) -> Indices:
-        from sglang.srt.disaggregation.base.conn import StateType
-
-        if state_type == StateType.MAMBA:
+        if state_type.value == _MAMBA:
             slots = self._rows.req_index_to_mamba_index_mapping[req.kv.req_pool_idx]
             slots = self._rows.translate_mamba_indices(slots)
             return self._readiness.host_copy(slots.reshape(-1))
@@ -82,6 +80,23 @@ class ChunkPlanner:
 
     def _pages(self, tokens: Any) -> Indices:
         return self._readiness.host_copy(tokens[:: self._page_size] // self._page_size)
+
+
+def planner_of(scheduler: Any, manager: Any, readiness: Readiness) -> ChunkPlanner:
+    """Return the planner of an engine. Raises: UnsupportedEngineError."""
+    check_engine(scheduler, manager)
+    kv_args = manager.kv_args
+    try:
+        parts = parts_by_layer(kv_args, scheduler.token_to_kv_pool_allocator.get_kvcache())
+    except UnsupportedPoolError as error:
+        raise UnsupportedEngineError(Fallback.UNSUPPORTED_POOL, str(error)) from None
+    by_layer = {part.group for of_layer in parts.values() for part in of_layer}
+    states = [
+        (state_type, name)
+        for index, state_type in enumerate(kv_args.state_types)
+        if (name := state_group(index, state_type)) in by_layer
+    ]
+    return ChunkPlanner(scheduler, parts=parts, states=states, readiness=readiness)
 
 
 def check_engine(scheduler: Any, manager: Any) -> None:
