@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from enum import Enum, auto
-from pathlib import Path
 
 from prfaas.config import NodeConfig
 from prfaas.errors import PrfaasError, StateError
@@ -21,15 +20,14 @@ from prfaas_agent.checks import node_problems, refuse, socket_path_problem
 from prfaas_agent.control import control
 from prfaas_agent.engine import Engine, EngineFiles, Launch
 from prfaas_agent.engine_http import EngineHttp
+from prfaas_agent.engine_kinds import kind_of
 from prfaas_agent.first_of import first_of
-from prfaas_agent.interface import interface_of
-from prfaas_agent.model_facts import read_model_facts
 from prfaas_agent.record import node_record, own_url
 from prfaas_agent.registration import Registered
 from prfaas_agent.role_file import with_kept_role, with_role
 from prfaas_agent.role_switch import RoleChange, RoleSwitch, Serving
 from prfaas_agent.security_checks import security_problems
-from prfaas_agent.sglang_args import engine_arguments, engine_environment, stats_socket
+from prfaas_agent.sglang_args import stats_socket
 from prfaas_agent.shared_memory import shared_files
 from prfaas_agent.state_file import write_json
 from prfaas_agent.tls_proxy import proxies
@@ -82,6 +80,7 @@ class Agent:
         self._files = EngineFiles(config)
         self._config = with_kept_role(config, self._files)
         self._section = config.engine
+        self._kind = kind_of(config)
         self._register = register
         self._fork_launch = fork_launch
         self._serving: Serving | None = None
@@ -105,10 +104,8 @@ class Agent:
         if running is None or running.record is None:
             # An engine that served is adopted at once: until then, nobody refreshes its lease.
             self._check()
-        os.environ.update(
-            engine_environment(self._config, interface=interface_of(self._config.node.host))
-        )
-        self._facts = read_model_facts(Path(self._section.model_path))
+        os.environ.update(self._kind.environment(self._config))
+        self._facts = self._kind.facts(self._config)
         async with (
             self._http,
             proxies(self._config),
@@ -131,7 +128,7 @@ class Agent:
                 self._config = config
                 info = await self._http.server_info()
                 record = node_record(config, engine, self._facts, info)
-                return engine_arguments(config, self._facts), record
+                return self._kind.arguments(config, self._facts), record
 
             switch = RoleSwitch(config, self._files, self._http, serving, describe)
             try:
@@ -192,7 +189,7 @@ class Agent:
         return engine
 
     def _arguments(self) -> list[str]:
-        return engine_arguments(self._config, self._facts)
+        return self._kind.arguments(self._config, self._facts)
 
     async def _start(self) -> Engine | None:
         self._starts += 1
@@ -200,7 +197,7 @@ class Agent:
         engine = await self._start_by_fork() if self._fork_launch else None
         if engine is None and not self._stopping.is_set():
             self._report("starting", detail="cold start")
-            launch = engines.cold_launch(self._section.device)
+            launch = self._kind.cold_launch(self._config)
             engine = engines.start(self._files, launch, arguments=self._arguments())
         if engine is not None:
             logger.info("engine started, process %d", engine.process.pid)

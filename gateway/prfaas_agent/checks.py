@@ -7,6 +7,7 @@ from pathlib import Path
 from prfaas.config import NodeConfig
 from prfaas.errors import PreflightError
 from prfaas.records import Role
+from prfaas.twin_section import EngineKind
 from prfaas_agent.sglang_args import SGLANG_VERSION
 
 SOCKET_PATH_LIMIT_BYTES = 107
@@ -63,7 +64,9 @@ def node_problems(config: NodeConfig, *, ports: bool = True) -> list[str]:
     """Return every problem of an engine node; `ports` is false while its engine may be running."""
     engine = config.engine
     assert engine is not None
-    found = [sglang_problem(), model_problem(engine.model_path)]
+    found = [model_problem(engine.model_path)]
+    if engine.engine is EngineKind.SGLANG:
+        found.insert(0, sglang_problem())
     if not config.node.port:
         found.append("node.port: an engine node needs one (1 to 65535)")
     elif ports:

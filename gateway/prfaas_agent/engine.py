@@ -157,9 +157,8 @@ def end_strays(files: EngineFiles) -> int:
     return len(strays)
 
 
-def cold_launch(device: str) -> Launch:
-    """Return the launch that starts a Python of its own; slow, needs nothing."""
-    module = "prfaas_cpu.launch" if device == "cpu" else "sglang.launch_server"
+def cold_launch(module: str) -> Launch:
+    """Return the launch that runs a module in a Python of its own; slow, needs nothing."""
 
     def launch(
         arguments: Sequence[str], environment: Mapping[str, str], log: Path, home: Path
