@@ -25,7 +25,8 @@ _SMALLEST_CHUNK_BYTES = 4096
 class NodeSection:
     """Who the node is: `host` is bound and advertised, `state_dir` holds sockets and logs.
 
-    `name`, `region` and `deployment` are 1 to 40 lowercase letters, digits and dashes.
+    `name`, `region` and `deployment` are 1 to 40 lowercase letters, digits and dashes. On
+    `agent_port` an engine node's agent serves /metrics and /signals; 0 takes any free port.
     """
 
     name: str
@@ -34,6 +35,7 @@ class NodeSection:
     deployment: str = "default"
     host: str = "127.0.0.1"
     port: int = 0
+    agent_port: int = 0
     state_dir: str = "."
 
 
@@ -227,6 +229,7 @@ def _check_transfer(transfer: TransferSection, source: str) -> None:
 def _check_values(config: NodeConfig, source: str) -> None:
     checks: list[tuple[str, float, float, float]] = [
         ("node.port", config.node.port, 0, 65535),
+        ("node.agent_port", config.node.agent_port, 0, 65535),
         ("etcd.lease_ttl_s", config.etcd.lease_ttl_s, 1, 3600),
         ("transfer.lanes", config.transfer.lanes, 0, 64),
         ("transfer.chunk_bytes", config.transfer.chunk_bytes, 0, 64 << 20),

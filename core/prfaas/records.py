@@ -55,7 +55,8 @@ class NodeRecord(_JsonRecord):
     `context_tokens` the longest prompt plus output the engine accepts. A `stateful` model has
     states beside paged KV: its prefixes are reusable only at prompt ends and, where
     `checkpoint_tokens` > 0, at multiples of that (the engine's chunked prefill size). A `draining`
-    node finishes what it has and shall get nothing new.
+    node finishes what it has and shall get nothing new. `agent_url` is the HTTP base of its agent,
+    for who watches the node; empty where it has none.
     """
 
     name: str
@@ -74,6 +75,7 @@ class NodeRecord(_JsonRecord):
     max_running_requests: int = 0
     started_at_s: float = 0.0
     draining: bool = False
+    agent_url: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "role", Role(self.role))

@@ -21,8 +21,10 @@ from prfaas_agent.control import control
 from prfaas_agent.engine import Engine, EngineFiles, Launch
 from prfaas_agent.engine_http import EngineHttp
 from prfaas_agent.engine_kinds import kind_of
+from prfaas_agent.engine_stats import EngineStats
 from prfaas_agent.first_of import first_of
-from prfaas_agent.record import node_record, own_url
+from prfaas_agent.observation_port import observed
+from prfaas_agent.record import agent_url, node_record, own_url
 from prfaas_agent.registration import Registered
 from prfaas_agent.role_file import with_kept_role, with_role
 from prfaas_agent.role_switch import RoleChange, RoleSwitch, Serving
@@ -86,6 +88,7 @@ class Agent:
         self._serving: Serving | None = None
         self._changing_role = asyncio.Lock()
         self._http = EngineHttp(own_url(config))
+        self._stats = EngineStats(stats_socket(config), node=config.node.name)
         self._stopping = asyncio.Event()
         self._starts = 0
 
@@ -110,7 +113,10 @@ class Agent:
             self._http,
             proxies(self._config),
             control(self._files.control, self._change_role),
+            observed(self._config, self._stats) as port,
         ):
+            node = replace(self._config.node, agent_port=port)
+            self._config = replace(self._config, node=node)
             await self._keep_running()
         self._report("stopped")
 
@@ -248,8 +254,10 @@ class Agent:
         """
         if engine.record is None:
             engine = await self._with_record(engine)
-        record = engine.record
-        assert record is not None
+        assert engine.record is not None
+        # An adopted engine was registered by another agent, on another port.
+        record = replace(engine.record, agent_url=agent_url(self._config))
+        engine = replace(engine, record=record)
         async with self._register(record) as registered:
             self._serving = serving = Serving(engine, registered)
             self._report("serving", engine)

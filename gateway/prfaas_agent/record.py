@@ -1,6 +1,7 @@
 """Make a node's record from its configuration and what its engine says of itself."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from prfaas.config import NodeConfig, SecurityMode
@@ -15,6 +16,13 @@ def node_url(config: NodeConfig) -> str:
     host = f"[{config.node.host}]" if ":" in config.node.host else config.node.host
     scheme = "https" if config.security.mode is SecurityMode.MTLS else "http"
     return f"{scheme}://{host}:{config.node.port}"
+
+
+def agent_url(config: NodeConfig) -> str:
+    """Return the HTTP base of a node's agent, as others reach it; empty without a port."""
+    if not config.node.agent_port:
+        return ""
+    return node_url(replace(config, node=replace(config.node, port=config.node.agent_port)))
 
 
 def own_url(config: NodeConfig) -> str:
@@ -48,6 +56,7 @@ def node_record(
         stateful=facts.stateful,
         max_running_requests=_positive(info.get("max_running_requests")),
         started_at_s=engine.started_at_s,
+        agent_url=agent_url(config),
     )
 
 

@@ -11,7 +11,7 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prfaas.config import NodeConfig, SecurityMode
 from prfaas.errors import PreflightError
@@ -54,7 +54,7 @@ class TlsProxy:
                 self._serve,
                 self._host,
                 self._port,
-                ssl=self._context(),
+                ssl=newest_server_context(self._contexts),
                 ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
                 limit=_PART_BYTES,
                 backlog=1024,
@@ -69,16 +69,6 @@ class TlsProxy:
             for connection in self._connections:
                 connection.cancel()
             await asyncio.gather(*self._connections, return_exceptions=True)
-
-    def _context(self) -> ssl.SSLContext:
-        """Return a context that hands every connection over to the newest one."""
-
-        def take_newest(connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
-            connection.context = self._contexts.server()
-
-        context = self._contexts.new_server()
-        context.sni_callback = take_newest
-        return context
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         problem = self._problem(writer)
@@ -99,12 +89,7 @@ class TlsProxy:
     def _problem(self, writer: asyncio.StreamWriter) -> str:
         if len(self._connections) >= MAX_CONNECTIONS:
             return "too_many_connections"
-        from prfaas_transport.tls_context import identity_of
-
-        identity = identity_of(writer.get_extra_info("peercert"))
-        if identity is None or identity.deployment != self._deployment:
-            return "tls_identity_mismatch"
-        return ""
+        return identity_problem(writer.get_extra_info("peercert"), self._deployment)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -116,6 +101,26 @@ class TlsProxy:
             await first_of(_pump(reader, out), _pump(near, writer))
         finally:
             out.close()
+
+
+def newest_server_context(contexts: "TlsContexts") -> ssl.SSLContext:
+    """Return a context that hands every connection over to the newest one."""
+
+    def take_newest(connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        connection.context = contexts.server()
+
+    context = contexts.new_server()
+    context.sni_callback = take_newest
+    return context
+
+
+def identity_problem(certificate: dict[str, Any] | None, deployment: str) -> str:
+    """Return why the holder of a certificate may not come in, empty if it may."""
+    from prfaas_transport.tls_context import identity_of
+
+    identity = identity_of(certificate)
+    is_ours = identity is not None and identity.deployment == deployment
+    return "" if is_ours else "tls_identity_mismatch"
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
