@@ -7,7 +7,6 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -42,7 +41,7 @@ class ObservationPort:
         self._tls = tls
         self._metrics = TransferMetrics(stats, config.node)
         self._streams = 0
-        self._asked: WeakSet[Any] = WeakSet()
+        self._silent: dict[Any, asyncio.TimerHandle] = {}
         self._runner = web.AppRunner(
             self._app(),
             access_log=None,
@@ -90,12 +89,13 @@ class ObservationPort:
             logger.warning("connection refused: %d are open", MAX_CONNECTIONS)
             return _Refusal()
         protocol = server()
-        asyncio.get_running_loop().call_later(FIRST_REQUEST_S, self._end_idle, protocol)
+        loop = asyncio.get_running_loop()
+        self._silent[protocol] = loop.call_later(FIRST_REQUEST_S, self._end_silent, protocol)
         return protocol
 
-    def _end_idle(self, protocol: Any) -> None:
-        if protocol not in self._asked:
-            protocol.force_close()
+    def _end_silent(self, protocol: Any) -> None:
+        del self._silent[protocol]
+        protocol.force_close()
 
     def _app(self) -> web.Application:
         app = web.Application(middlewares=[self._admit], client_max_size=1)
@@ -105,7 +105,9 @@ class ObservationPort:
 
     @web.middleware
     async def _admit(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        self._asked.add(request.protocol)
+        silence = self._silent.pop(request.protocol, None)
+        if silence is not None:
+            silence.cancel()
         if self._tls is not None and request.transport is not None:
             certificate = request.transport.get_extra_info("peercert")
             problem = identity_problem(certificate, self._node.deployment)
