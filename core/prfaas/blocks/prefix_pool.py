@@ -52,10 +52,14 @@ class Counts:
 
 @dataclass(slots=True)
 class Committed:
-    """What became of a reservation: `stored` is in the index now, `waiting` when its KV is."""
+    """What became of a reservation: `stored` is in the index now, `waiting` when its KV is.
+
+    `refused` entries are in neither; what another stored meanwhile is not counted.
+    """
 
     stored: list[Entry] = field(default_factory=list)
     waiting: int = 0
+    refused: int = 0
 
 
 class PrefixPool:
@@ -152,13 +156,18 @@ class PrefixPool:
         hold = Blocks(owner, expires_s, blocks)
         return self._holds.add(hold), hold
 
+    def reservation(self, number: int, *, owner: int) -> Reservation | None:
+        """Return an owner's reservation; None where it is over."""
+        hold = self._holds.get(number, owner)
+        return hold if isinstance(hold, Reservation) else None
+
     def commit(self, number: int, *, owner: int, expires_s: float) -> Committed | None:
         """Put a written reservation into the index; None where it is over.
 
         A state whose last page is not stored waits for it until `expires_s`.
         """
-        reservation = self._holds.get(number, owner)
-        if not isinstance(reservation, Reservation):
+        reservation = self.reservation(number, owner=owner)
+        if reservation is None:
             return None
         self._holds.remove(number)
         done = Committed()
@@ -246,9 +255,11 @@ class PrefixPool:
         """Store a run below the last stored one of its chain."""
         end = stored_pages if parent is None or parent.first < stored_pages else parent.end
         if end != run.first or (parent is not None and parent.dead):
-            self._refuse(run, duplicate=end > run.first)
+            done.refused += end <= run.first
+            self._discard(run, duplicate=end > run.first)
             return False
         if not self._make_prefix(run):
+            done.refused += 1
             return False
         run.parent = parent
         self._tree.add_run(run)
@@ -262,6 +273,7 @@ class PrefixPool:
         self, state: State, path: Path, owner: int, expires_s: float, done: Committed
     ) -> None:
         if not self._make_prefix(state):
+            done.refused += 1
             return
         path = path.until(state.end)
         if path.pages == state.end and not path.runs[-1][0].dead:
@@ -279,7 +291,7 @@ class PrefixPool:
         if self._tree.add_state(state, run):
             self._count_stored(state, done)
         else:
-            self._refuse(state, duplicate=True)
+            self._discard(state, duplicate=True)
 
     def _count_stored(self, entry: Entry, done: Committed) -> None:
         entry.oid, self._next_oid = self._next_oid, self._next_oid + 1
@@ -307,7 +319,7 @@ class PrefixPool:
         self._free(entry)
         return False
 
-    def _refuse(self, entry: Entry, *, duplicate: bool) -> None:
+    def _discard(self, entry: Entry, *, duplicate: bool) -> None:
         if duplicate:
             self.counts.duplicates += 1
         else:
