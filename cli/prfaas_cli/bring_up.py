@@ -211,10 +211,11 @@ def _milestones(observed: Observed) -> list[Milestone]:
         Milestone(f"{node} serves", lambda node=node: _phase(observed.place, node) == "serving")  # type: ignore[misc]
         for node in observed.engine_nodes
     ]
+    loaded = Milestone("SGLang loaded once, for all engines", observed.fork_server_ready)
     return [
         Milestone("link", lambda: observed.link() is not None),
         Milestone("etcd", observed.etcd_answers),
-        Milestone("SGLang loaded once, for all engines", observed.fork_server_ready),
+        *([] if observed.options.is_twin else [loaded]),
         *nodes,
         Milestone(
             "nodes registered", lambda: set(observed.engine_nodes) <= set(observed.nodes() or ())

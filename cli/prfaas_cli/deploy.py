@@ -30,8 +30,28 @@ def deploy(
     ] = "qwen3-next-tiny",
     port: Annotated[int, typer.Option(help="Port of the API on 127.0.0.1.")] = 8080,
     threshold: Annotated[
-        int, typer.Option(help="Uncached prompt tokens above which a prefill is offloaded.")
-    ] = 512,
+        int | None,
+        typer.Option(
+            help="Uncached prompt tokens above which a prefill is offloaded; 512, twins 19400."
+        ),
+    ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(help="sglang, or twin: profiles in the place of compute (see docs/twin.md)."),
+    ] = "sglang",
+    instances: Annotated[
+        str,
+        typer.Option(help="Prefills of the first region; prefills, decodes of the second."),
+    ] = "1,1,1",
+    profiles: Annotated[
+        str, typer.Option(help="Twins: a profile (name or file) for each region.")
+    ] = "paper-1t-h200,paper-1t-h20",
+    scale: Annotated[
+        float, typer.Option(help="Twins: what bytes of caches and the link's rate are divided by.")
+    ] = 1000.0,
+    dilation: Annotated[
+        float, typer.Option(help="Twins: what all times are stretched by, the link's included.")
+    ] = 1.0,
     link_rate: Annotated[str, typer.Option(help="Configured rate of the WAN link.")] = "100gbit",
     link_rtt: Annotated[str, typer.Option(help="Round trip of the WAN link.")] = "20ms",
     dtype: Annotated[str, typer.Option(help="Data type of the model.")] = "float32",
@@ -62,6 +82,7 @@ def deploy(
     as_json: JsonOption = False,
 ) -> None:
     """Start two emulated regions, the link, engines and gateway."""
+    from prfaas_cli.deploy_twin import default_threshold, parse_instances
     from prfaas_cli.options import DeployOptions, check_options, find_model
     from prfaas_cli.output import Output
 
@@ -69,7 +90,7 @@ def deploy(
         regions=tuple(part.strip() for part in regions.split(",")),
         model_path=find_model(model),
         port=port,
-        threshold_tokens=threshold,
+        threshold_tokens=default_threshold(engine) if threshold is None else threshold,
         link_rate=link_rate,
         link_rtt=link_rtt,
         dtype=dtype,
@@ -78,6 +99,11 @@ def deploy(
         pipelining=pipelining,
         decode_cache=decode_cache or role_switch,
         role_switch=role_switch,
+        engine=engine,
+        instances=parse_instances(instances),
+        profiles=tuple(part.strip() for part in profiles.split(",")),
+        scale=scale,
+        dilation=dilation,
     )
     place = Place.of(state_dir, name)
     check_options(name, options, timeout_s=timeout)
@@ -208,7 +234,8 @@ class _Deploy:
         )
         self._output.note(f"region {second}: gateway, etcd, prefill of shorter prompts, decode")
         self._output.note(f"link: {options.link_rate}, {options.link_rtt} round trip (configured)")
-        self._output.note(f"model: {options.model_path} ({options.dtype}, CPU)")
+        for line in _engine_lines(options):
+            self._output.note(line)
         self._output.note(f"security between regions: {options.security}")
 
     def _give_result(self, outcome: str, times: dict[str, float]) -> None:
@@ -244,6 +271,15 @@ class _Deploy:
         if self._place.root != DEFAULT_STATE_DIR:
             flags += f" --state-dir {self._place.root}"
         return flags
+
+
+def _engine_lines(options: Any) -> Iterator[str]:
+    if not options.is_twin:
+        yield f"model: {options.model_path} ({options.dtype}, CPU)"
+        return
+    counts = ", ".join(map(str, options.instances))
+    yield f"twins of {', '.join(options.profiles)}: {counts}; tokenizer of {options.model_path}"
+    yield f"bytes and link rate divided by {options.scale:g}, times {options.dilation:g} as long"
 
 
 def _longest(times: dict[str, float]) -> str:

@@ -11,7 +11,13 @@ from prfaas_agent.process import is_alive
 from prfaas_cli.credentials import operator_context
 from prfaas_cli.options import DeployOptions, topology_of
 from prfaas_cli.place import Place
-from prfaas_cli.process_plan import ETCD_PORT, GATEWAY_HOST, ProcessSpec, node_name
+from prfaas_cli.process_plan import (
+    ETCD_PORT,
+    GATEWAY_HOST,
+    ProcessSpec,
+    engines_of,
+    node_name,
+)
 from prfaas_cli.processes import process_of, read_supervisor
 from prfaas_cli.region_http import registered_nodes, request
 
@@ -51,12 +57,7 @@ class Observed:
     @property
     def engine_nodes(self) -> tuple[str, ...]:
         """Names of the nodes that run an engine."""
-        first, second = self.options.regions
-        return (
-            node_name(first, Role.PREFILL),
-            node_name(second, Role.PREFILL),
-            node_name(second, Role.DECODE),
-        )
+        return tuple(engine.name for engine in engines_of(self.options))
 
     @property
     def gateway_node(self) -> str:

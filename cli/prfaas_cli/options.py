@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
 from prfaas.config import Pipelining, SecurityMode
 from prfaas.errors import ConfigError
+from prfaas.twin_section import EngineKind
+from prfaas_cli.deploy_twin import scaled_link, twin_problems
 from prfaas_cli.failures import ProblemsError
 
 if TYPE_CHECKING:
@@ -18,7 +20,11 @@ _BAD_OPTION = 2
 
 @dataclass(frozen=True, slots=True)
 class DeployOptions:
-    """The choices that make a deployment what it is; two deploys with equal ones are the same."""
+    """The choices that make a deployment what it is; two deploys with equal ones are the same.
+
+    `instances` are the numbers of prefills in the first region, of prefills and of decodes in the
+    second. `profiles` (one per region), `scale` and `dilation` are the twin's.
+    """
 
     regions: tuple[str, ...]
     model_path: str
@@ -32,6 +38,16 @@ class DeployOptions:
     pipelining: str = Pipelining.LAYER.value
     decode_cache: bool = False
     role_switch: bool = False
+    engine: str = EngineKind.SGLANG.value
+    instances: tuple[int, ...] = (1, 1, 1)
+    profiles: tuple[str, ...] = ("paper-1t-h200", "paper-1t-h20")
+    scale: float = 1000.0
+    dilation: float = 1.0
+
+    @property
+    def is_twin(self) -> bool:
+        """Whether profiles stand in the place of a model's compute."""
+        return self.engine == EngineKind.TWIN
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -73,7 +89,8 @@ def topology_of(name: str, options: DeployOptions) -> "Topology":
     """
     from prfaas_netem import Topology
 
-    return Topology.plan(deployment=name, regions=options.regions, link=_link_of(options))
+    link = scaled_link(_link_of(options), options)
+    return Topology.plan(deployment=name, regions=options.regions, link=link)
 
 
 def _link_of(options: DeployOptions) -> "LinkSpec":
@@ -96,7 +113,7 @@ def check_options(name: str, options: DeployOptions, *, timeout_s: float) -> Non
     found = []
     checks = (
         lambda: Topology.plan(deployment=name, regions=options.regions),
-        lambda: _link_of(options),
+        lambda: scaled_link(_link_of(options), options),
     )
     for check in checks:
         try:
@@ -115,6 +132,7 @@ def check_options(name: str, options: DeployOptions, *, timeout_s: float) -> Non
         found.append(f"--security {options.security}: allowed: {', '.join(SecurityMode)}")
     if options.pipelining not in list(Pipelining):
         found.append(f"--pipelining {options.pipelining}: allowed: {', '.join(Pipelining)}")
+    found += twin_problems(options)
     if found:
         raise ProblemsError(found, exit_code=_BAD_OPTION)
 
@@ -134,4 +152,4 @@ def _option(field: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    return ",".join(value) or "none" if isinstance(value, tuple) else str(value)
+    return ",".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)

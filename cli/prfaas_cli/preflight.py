@@ -18,7 +18,9 @@ from prfaas_cli.options import DeployOptions
 from prfaas_cli.place import Place
 from prfaas_cli.process_plan import GATEWAY_HOST
 
-WANTED_MEMORY_BYTES = 6 << 30
+ENGINE_MEMORY_BYTES = 2 << 30
+TWIN_MEMORY_BYTES = 256 << 20
+"""Of one engine with its agent."""
 _PREFLIGHT = 3
 _PACKAGES = {"etcd": "etcd-server", "ip": "iproute2", "iptables": "iptables"}
 
@@ -49,10 +51,12 @@ def check_machine(
     if problems:
         raise ProblemsError(problems, exit_code=_PREFLIGHT)
     free_bytes = machine.available_memory_bytes()
-    if free_bytes < WANTED_MEMORY_BYTES:
-        wanted = WANTED_MEMORY_BYTES >> 30
+    count = sum(options.instances)
+    wanted_bytes = count * (TWIN_MEMORY_BYTES if options.is_twin else ENGINE_MEMORY_BYTES)
+    if free_bytes < wanted_bytes:
+        wanted = -(-wanted_bytes // 2**30)
         shown = f"only {free_bytes / 2**30:.1f} GiB of memory are available"
-        return [f"{shown}, three engines want {wanted}; they may be slow or be killed"]
+        return [f"{shown}, {count} engines want {wanted}; they may be slow or be killed"]
     return []
 
 
@@ -94,7 +98,8 @@ def _problems(place: Place, options: DeployOptions, machine: Machine, *, fresh: 
     for program, package in _PACKAGES.items():
         if machine.find_program(program) is None:
             found.append(f"{program} is not installed; install the package {package}")
-    found.append(machine.sglang_problem())
+    if not options.is_twin:
+        found.append(machine.sglang_problem())
     found.append(machine.model_problem(options.model_path))
     if fresh:
         problem = machine.port_problem(GATEWAY_HOST, options.port)

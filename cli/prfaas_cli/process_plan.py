@@ -16,7 +16,9 @@ from prfaas.config import (
     render_node_config,
 )
 from prfaas.records import Role
+from prfaas.twin_section import EngineKind
 from prfaas_cli.credentials import security_section
+from prfaas_cli.deploy_twin import twin_section
 from prfaas_cli.options import DeployOptions, topology_of
 from prfaas_cli.place import Place
 
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
     from prfaas_netem import Topology
 
 ETCD_PORT = 2379
-ENGINE_PORTS = (30000, 30001, 30002)
-BOOTSTRAP_PORTS = (30100, 30101, 30102)
+#: Engines are numbered through, and have the port of their number after these.
+ENGINE_PORT = 30000
+BOOTSTRAP_PORT = 30500
 LISTEN_FD = 100
 """The number under which the gateway inherits its listening socket."""
 GATEWAY_HOST = "127.0.0.1"
@@ -77,25 +80,46 @@ def plan_deployment(
 ) -> DeployPlan:
     """Return what to run; `etcd` is the path of the etcd binary."""
     topology = topology_of(place.name, options)
-    first, second = options.regions
-    configs = (
-        _engine_node(place, options, topology, Role.PREFILL, region=first, slot=0),
-        _engine_node(place, options, topology, Role.PREFILL, region=second, slot=1),
-        _engine_node(place, options, topology, Role.DECODE, region=second, slot=2),
-        _gateway_node(place, options, topology, region=second),
+    engines = (
+        _engine_node(place, options, topology, engine, slot=slot)
+        for slot, engine in enumerate(engines_of(options))
     )
+    configs = (*engines, _gateway_node(place, options, topology, region=options.regions[1]))
     nodes = tuple(_with_start_timeout(config, start_timeout_s) for config in configs)
     etcd_process = _etcd_process(place, options, topology, etcd)
-    return DeployPlan(topology, nodes, _processes(place, topology, nodes, etcd_process))
+    processes = _processes(place, topology, nodes, etcd_process)
+    if not options.is_twin:
+        processes = (_fork_server(place), *processes)  # first: it takes longest
+    return DeployPlan(topology, nodes, processes)
 
 
-def node_name(region: str, role: Role) -> str:
+def node_name(region: str, role: Role, number: int = 0) -> str:
     """Return the name of a region's node.
 
     >>> node_name("a", Role.PREFILL)
     'a-prefill-0'
     """
-    return f"{region}-{role}-0"
+    return f"{region}-{role}-{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEngine:
+    """An engine of a deployment: which node, and what it is at first."""
+
+    name: str
+    role: Role
+    region: str
+
+
+def engines_of(options: DeployOptions) -> tuple[PlannedEngine, ...]:
+    """Return all engines of a deployment, in the order of their ports."""
+    first, second = options.regions
+    roles = ((Role.PREFILL, first), (Role.PREFILL, second), (Role.DECODE, second))
+    return tuple(
+        PlannedEngine(node_name(region, role, number), role, region)
+        for (role, region), count in zip(roles, options.instances, strict=True)
+        for number in range(count)
+    )
 
 
 def api_url(options: DeployOptions) -> str:
@@ -107,27 +131,36 @@ def _engine_node(
     place: Place,
     options: DeployOptions,
     topology: "Topology",
-    role: Role,
+    planned: PlannedEngine,
     *,
-    region: str,
     slot: int,
 ) -> NodeConfig:
     dtype = () if options.dtype == "float32" else ("--dtype", options.dtype)
+    has_bootstrap = planned.role is Role.PREFILL or options.role_switch
     engine = EngineSection(
         model_path=options.model_path,
+        engine=EngineKind(options.engine),
         device="cpu",
-        bootstrap_port=BOOTSTRAP_PORTS[slot] if role is Role.PREFILL or options.role_switch else 0,
-        fork_server=str(place.fork_socket),
+        bootstrap_port=BOOTSTRAP_PORT + slot if has_bootstrap else 0,
+        fork_server="" if options.is_twin else str(place.fork_socket),
         decode_cache=options.decode_cache,
         role_switch=options.role_switch,
         extra_args=(*dtype, *options.engine_args),
     )
-    node = _node(place, topology, role, region=region, port=ENGINE_PORTS[slot])
+    node = _node(
+        place,
+        topology,
+        planned.role,
+        name=planned.name,
+        region=planned.region,
+        port=ENGINE_PORT + slot,
+    )
     security = security_section(place, options, node.name)
     return NodeConfig(
         node=node,
         etcd=_etcd(topology),
         engine=engine,
+        twin=twin_section(options, planned.region),
         transfer=TransferSection(pipelining=Pipelining(options.pipelining)),
         security=security,
     )
@@ -141,14 +174,17 @@ def _gateway_node(
         threshold_tokens=options.threshold_tokens,
         listen_fd=LISTEN_FD,
     )
-    node = _node(place, topology, Role.GATEWAY, region=region, port=options.port)
+    name = node_name(region, Role.GATEWAY)
+    node = _node(place, topology, Role.GATEWAY, name=name, region=region, port=options.port)
     security = security_section(place, options, node.name)
     return NodeConfig(node=node, etcd=_etcd(topology), gateway=gateway, security=security)
 
 
-def _node(place: Place, topology: "Topology", role: Role, *, region: str, port: int) -> NodeSection:
+def _node(
+    place: Place, topology: "Topology", role: Role, *, name: str, region: str, port: int
+) -> NodeSection:
     return NodeSection(
-        name=node_name(region, role),
+        name=name,
         role=role,
         region=region,
         deployment=place.name,
@@ -169,13 +205,16 @@ def _with_start_timeout(config: NodeConfig, start_timeout_s: float) -> NodeConfi
     return replace(config, engine=replace(config.engine, start_timeout_s=start_timeout_s))
 
 
+def _fork_server(place: Place) -> ProcessSpec:
+    argv = (sys.executable, "-m", "prfaas_cpu.forkserver", "--socket", str(place.fork_socket))
+    return ProcessSpec("forkserver", argv, stop_wave=1)
+
+
 def _processes(
     place: Place, topology: "Topology", nodes: tuple[NodeConfig, ...], etcd: ProcessSpec
 ) -> tuple[ProcessSpec, ...]:
-    fork_server = [sys.executable, "-m", "prfaas_cpu.forkserver", "--socket"]
     link = [sys.executable, "-m", "prfaas_netem.link", "--topology", str(place.topology_file)]
     return (
-        ProcessSpec("forkserver", (*fork_server, str(place.fork_socket)), stop_wave=1),
         etcd,
         ProcessSpec("link", (*link, "--control", str(place.link_socket)), stop_wave=1),
         *(_node_process(place, topology, config) for config in nodes),
