@@ -30,6 +30,10 @@ class Channel(Protocol):
         """
         ...
 
+    def outdated(self, now: float) -> str:
+        """Return why the connection is to be dialled anew, empty if it is not."""
+        ...
+
     def wants_write(self) -> bool:
         """Say whether the channel holds bytes that the socket did not take; `send([])` flushes."""
         ...
@@ -77,6 +81,10 @@ class PlainChannel:
 
     def check_node_id(self, node_id: str) -> None:
         """Believe it."""
+
+    def outdated(self, now: float) -> str:  # noqa: ARG002 - Channel
+        """Return nothing: it does not age."""
+        return ""
 
     def wants_write(self) -> bool:
         """Return False: nothing is held."""

@@ -208,6 +208,15 @@ class Lane:
         if frame.nonce == self._ping:
             self.liveness.ponged(now)
 
+    @property
+    def rtt_s(self) -> float:
+        """The round trip of the last PING, 0 before the first."""
+        return self.liveness.rtt_s or 0.0
+
+    def is_stalled(self, now: float) -> bool:
+        """Say whether the peer should have answered by now, and has not."""
+        return self.is_greeted and self.liveness.is_stalled(now)
+
     def is_dead(self, now: float, *, within_s: float) -> bool:
         """Say whether the peer is gone or stuck, or its host will have been silent for too long
         `within_s` from now."""

@@ -1,5 +1,6 @@
 """What the lanes of a node ask of it."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from prfaas.transfer.send_room import ChunkOut
@@ -54,6 +55,15 @@ class LaneOwner(Protocol):
 
     def sampled(self, sample: LaneSample, bytes_received: int) -> None:
         """The kernel was asked how a lane fares, which brought so many bytes since it opened."""
+
+    def checked(
+        self, stalled: Mapping[int, float], dialled: Mapping[int, float], now: float
+    ) -> None:
+        """All lanes were looked at: the round trips of those that stall, and for how long others
+        have waited for their connection, in seconds."""
+
+    def outdated(self, lane: int, reason: str) -> None:
+        """A lane is to be dialled anew."""
 
     def on_timer(self, now: float) -> None:
         """Act on deadlines and dials that are due."""

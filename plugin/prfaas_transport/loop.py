@@ -205,8 +205,18 @@ class LaneLoop:
                 continue
             elif lane.is_dead(now, within_s=self._check_period_s):
                 self.close_lane(lane, "the peer is silent")
-            elif lane.is_greeted and lane.liveness.wants_ping(now):
-                lane.ping(now)
+            elif lane.is_greeted:
+                self._tend(lane, now)
+        lanes = list(self._lanes.values())
+        stalled = {each.number: each.rtt_s for each in lanes if each.is_stalled(now)}
+        dialled = {lane.number: now - lane.opened_s for lane in lanes if lane.is_connecting}
+        self._owner.checked(stalled, dialled, now)
+
+    def _tend(self, lane: Lane, now: float) -> None:
+        if lane.liveness.wants_ping(now):
+            lane.ping(now)
+        if reason := lane.channel.outdated(now):
+            self._owner.outdated(lane.number, reason)
 
     def _release(self) -> None:
         """Let go of the memory of ended rooms: wait for calls that use it, drop what is queued.

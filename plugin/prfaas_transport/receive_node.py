@@ -154,6 +154,8 @@ class _Owner:
         self.closed = machine.lane_closed
         self.next_timer = machine.next_timer
         self.take_dead_lanes = machine.take_dead_lanes
+        self.checked = machine.dial_around
+        self.outdated = machine.renew
         self.is_target_live = machine.is_target_live
         self.is_intact = machine.is_intact
         self.decoded = machine.decoded

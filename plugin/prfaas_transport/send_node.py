@@ -198,6 +198,14 @@ class _Owner:
         is_ours = chunk.leg is self._warm_up.leg
         return not is_ours and self._machine.wants_encoding(lane, chunk)
 
+    def checked(
+        self, stalled: Mapping[int, float], dialled: Mapping[int, float], now: float
+    ) -> None:
+        """A sender does not dial."""
+
+    def outdated(self, lane: int, reason: str) -> None:
+        raise AssertionError(f"a sender does not dial (lane {lane}: {reason})")
+
     def payload(self, chunk: ChunkOut) -> list[memoryview]:
         frame = chunk.frame
         if chunk.leg is self._warm_up.leg:

@@ -36,7 +36,8 @@ def host_silent_s(sock: socket.socket) -> float:
     Raises: OSError.
     """
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
-    return min(_LAST_HEARD.unpack_from(info, _LAST_HEARD_AT)) / 1000
+    data_ms, ack_ms = _LAST_HEARD.unpack_from(info, _LAST_HEARD_AT)
+    return float(min(data_ms, ack_ms)) / 1000
 
 
 def parse(info: bytes, lane: int, now: float) -> LaneSample:

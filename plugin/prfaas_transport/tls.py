@@ -9,7 +9,6 @@ was measured faster than encrypting into memory and writing that (docs/security.
 import logging
 import socket
 import ssl
-import time
 from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum
@@ -23,7 +22,6 @@ log = logging.getLogger("prfaas.transport")
 RECORD_BYTES = 16 << 10
 MAX_HANDSHAKES = 256
 """Accepted connections that may be in their handshake at a time."""
-_RENEW_PAUSE_S = 1.0
 _NO_BYTES = memoryview(b"")
 
 
@@ -69,7 +67,6 @@ class TlsChannels:
         self.handshakes = 0
         self._contexts = TlsContexts(files, ktls=self.ktls)
         self._half_open: set[TlsChannel] = set()
-        self._renewed_s = 0.0
 
     def wrap(self, sock: socket.socket, *, server_side: bool) -> "TlsChannel":
         """Return the channel of a connection. Raises: TlsRefusedError."""
@@ -102,13 +99,6 @@ class TlsChannels:
     def finish(self, channel: "TlsChannel") -> None:
         """A handshake is done, or its connection is gone."""
         self._half_open.discard(channel)
-
-    def may_renew(self, now: float) -> bool:
-        """Say whether a lane that is too old may be closed now: one at a time."""
-        if now - self._renewed_s < _RENEW_PAUSE_S:
-            return False
-        self._renewed_s = now
-        return True
 
 
 class TlsChannel:
@@ -230,7 +220,6 @@ class TlsChannel:
     def receive_into(self, views: list[memoryview]) -> int:
         """Decrypt into the views until they are full or nothing is left to read."""
         assert self._tls is not None
-        self._renew_if_old()
         num_bytes = 0
         try:
             for view in views:
@@ -249,12 +238,10 @@ class TlsChannel:
             raise self._refusal(error) from None
         return num_bytes
 
-    def _renew_if_old(self) -> None:
-        now = time.monotonic()
-        if self._server_side or now - self._began_s < self._owner.max_lane_age_s:
-            return
-        if self._owner.may_renew(now):
-            raise TlsRefusedError(TlsReason.LANE_AGE, "dialled anew with the newest certificate")
+    def outdated(self, now: float) -> str:
+        """Return why the connection is to be dialled anew with the newest certificate."""
+        is_old = now - self._began_s >= self._owner.max_lane_age_s
+        return TlsReason.LANE_AGE if is_old and not self._server_side else ""
 
     def pending(self) -> bool:
         """Say whether decrypted bytes wait that the socket no longer has."""

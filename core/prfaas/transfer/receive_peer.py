@@ -11,6 +11,8 @@ from prfaas.wire.limits import MAX_ACK_CHUNKS
 
 MIN_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 2.0
+MAX_SPARES = 4
+"""Lanes that may be dialled besides, each around a stall of all others."""
 
 
 @dataclass(eq=False, slots=True)
@@ -18,7 +20,7 @@ class ReceiveLane:
     """One dialled connection. `hello` is what we said, `features` are those agreed on.
 
     `chunk` is the chunk whose payload is being read, `target` the room that it is written to; None
-    means that it is discarded.
+    means that it is discarded. `condemned` says why it is closed once another lane is welcome.
     """
 
     peer: "ReceivePeer"
@@ -26,6 +28,7 @@ class ReceiveLane:
     hello: Hello
     features: int = 0
     welcome: bool = False
+    condemned: str = ""
     chunk: Chunk | None = None
     target: ReceiveRoom | None = None
     control: deque[Frame] = field(default_factory=deque)
@@ -47,17 +50,25 @@ class ReceiveLane:
 
 @dataclass(eq=False, slots=True)
 class DialSlot:
-    """The lane of one number: connected or being dialled (`lane`), or due at `dial_s`."""
+    """The lane of one number: connected or being dialled (`lane`), or due at `dial_s`.
+
+    `is_spare`: it is there for an outage only.
+    """
 
     dial_s: float
     backoff_s: float = MIN_BACKOFF_S
     lane: LaneId | None = None
+    is_spare: bool = False
 
     def retry(self, now: float) -> None:
         """Free the slot and put off the next dial, twice as long as the last time."""
         self.lane = None
         self.dial_s = now + self.backoff_s
         self.backoff_s = min(2 * self.backoff_s, MAX_BACKOFF_S)
+
+    def reset_backoff(self) -> None:
+        """Have the next dial put off for as short as can be."""
+        self.backoff_s = MIN_BACKOFF_S
 
 
 @dataclass(eq=False, slots=True)
@@ -80,3 +91,26 @@ class ReceivePeer:
     def is_up(self) -> bool:
         """Say whether a lane is welcome."""
         return any(lane.welcome for lane in self.lanes.values())
+
+    @property
+    def is_whole(self) -> bool:
+        """Say whether every lane is welcome and none is to be replaced."""
+        lanes = self.lanes.values()
+        is_full = len(lanes) == len(self.slots)
+        return is_full and all(lane.welcome and not lane.condemned for lane in lanes)
+
+    def stands_on(self, lane: ReceiveLane) -> bool:
+        """Say whether the peer has no other lane that is welcome and stays."""
+        others = (other for other in self.lanes.values() if other is not lane)
+        return not any(other.welcome and not other.condemned for other in others)
+
+    def slot_to_dial(self, now: float) -> DialSlot | None:
+        """Return a slot without a lane, a new one if all have theirs; None while one is dialled or
+        there are too many."""
+        if any(not lane.welcome for lane in self.lanes.values()):
+            return None
+        free = next((slot for slot in self.slots if slot.lane is None), None)
+        if free is None and sum(slot.is_spare for slot in self.slots) < MAX_SPARES:
+            free = DialSlot(now, is_spare=True)
+            self.slots.append(free)
+        return free

@@ -7,9 +7,10 @@ from prfaas.transfer.events import Address, PeerUp
 from prfaas.transfer.layout import Items
 from prfaas.transfer.machine import LaneId, RoomKey, describe_totals
 from prfaas.transfer.reasons import Reason
-from prfaas.transfer.receive_peer import DialSlot, ReceiveLane
+from prfaas.transfer.receive_peer import ReceiveLane
 from prfaas.transfer.receive_room import ReceiveRoom, overlap
-from prfaas.transfer.receiver_rooms import ReceiveCounters, ReceiveLimits, ReceiverRooms
+from prfaas.transfer.receiver_rooms import ReceiveCounters, ReceiveLimits
+from prfaas.transfer.spare_lanes import SpareLanes
 from prfaas.wire import (
     Abort,
     Aborted,
@@ -31,7 +32,7 @@ MAX_DAMAGED_CHUNKS = 3
 __all__ = ["ReceiveCounters", "ReceiveLimits", "Receiver"]
 
 
-class Receiver(ReceiverRooms):
+class Receiver(SpareLanes):
     """Rooms, peers and lanes of one decode node. See the package docstring for the calling rules.
 
     The payload of a Chunk goes to `payload_target()`, asked anew before every read from the
@@ -150,7 +151,11 @@ class Receiver(ReceiverRooms):
         assert chunk is not None
         if is_damaged and room is not None and room.live:
             self._on_damaged(room, chunk)
-            raise ProtocolError(f"{Reason.DIGEST_MISMATCH}: room {room.room}, chunk {chunk.chunk}")
+            text = f"{Reason.DIGEST_MISMATCH}: room {room.room}, chunk {chunk.chunk}"
+            if not state.peer.stands_on(state):
+                raise ProtocolError(text)
+            self.replace(lane, text)
+            return
         state.acks.setdefault((chunk.room, chunk.attempt), []).append(chunk.chunk)
         state.num_acks += 1
         if state.num_acks > self.limits.max_control_frames:
@@ -218,7 +223,9 @@ class Receiver(ReceiverRooms):
             return
         lane.welcome = True
         lane.features = frame.features
-        peer.slots[lane.number].backoff_s = DialSlot(0).backoff_s
+        condemned = [(n, other.condemned) for n, other in peer.lanes.items() if other.condemned]
+        self._dead_lanes += condemned
+        peer.slots[lane.number].reset_backoff()
         if peer.session is None:
             peer.session, peer.node_id = frame.session, frame.node_id
             self._events.append(PeerUp(peer.address, frame.node_id, frame.session))

@@ -313,18 +313,12 @@ def test_files_that_do_not_fit_together_leave_the_last_ones_in_use(
         channels(certs.files("prefill"))
 
 
-def test_old_dialled_lanes_end_one_at_a_time(certs: Certificates, connect: Connect) -> None:
-    client = channels(certs.files("decode"), max_lane_age_s=0.0)
-    server = channels(certs.files("prefill"), max_lane_age_s=0.0)
-    pairs = [pair_up(client, server, connect) for _ in range(2)]
-    for pair in pairs:
-        shake(*pair)
-    target = [memoryview(bytearray(9))]
-    with pytest.raises(TlsRefusedError, match="tls_lane_age"):
-        pairs[0][0].receive_into(target)
-    for end in (pairs[1][0], pairs[0][1]):
-        with pytest.raises(BlockingIOError):
-            end.receive_into(target)
-    client._renewed_s -= 2
-    with pytest.raises(TlsRefusedError, match="tls_lane_age"):
-        pairs[1][0].receive_into(target)
+def test_dialled_lanes_grow_old(certs: Certificates, connect: Connect) -> None:
+    client = channels(certs.files("decode"), max_lane_age_s=5.0)
+    server = channels(certs.files("prefill"), max_lane_age_s=5.0)
+    dialled, accepted = pair_up(client, server, connect)
+    began_s = time.monotonic()
+    shake(dialled, accepted)
+    assert dialled.outdated(began_s + 1.0) == ""
+    assert dialled.outdated(began_s + 6.0) == "tls_lane_age"
+    assert accepted.outdated(began_s + 6.0) == ""

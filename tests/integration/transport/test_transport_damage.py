@@ -36,7 +36,7 @@ class BadLink(Wiretap):
 
 
 @contextlib.contextmanager
-def over_bad_link(num_lanes: int, **config: bool) -> Iterator[tuple[SendSide, ReceiveSide, str]]:
+def over_bad_link(num_lanes: int, **config: int) -> Iterator[tuple[SendSide, ReceiveSide, str]]:
     """Send a room; yield the sides and how it ended for the receiver."""
     send = SendSide(**config)
     link = BadLink(send.node.address, num_lanes)
@@ -69,6 +69,14 @@ def test_a_flipped_bit_costs_a_lane_and_not_the_room() -> None:
         assert reason == ""
         assert receive.node.stats()["chunks_damaged_total"] == 1
         assert is_right(send, receive)
+
+
+def test_the_only_lane_is_kept_until_there_is_another() -> None:
+    with over_bad_link(1, lanes=1) as (send, receive, reason):
+        assert reason == ""
+        assert receive.node.stats()["chunks_damaged_total"] == 1
+        assert is_right(send, receive)
+        until(lambda: receive.node.stats()["lanes_lost_total"] == 1)
 
 
 def test_without_checksums_it_would_have_gone_unnoticed() -> None:
