@@ -1,13 +1,16 @@
 """From readings of contenders to rows: medians, spreads and ratios. Pure."""
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 LANES = "lanes"
 IPERF3 = "iperf3 -P 8"
+PLAIN_COPY = "plain copy"
+NO_DIGESTS = "lanes, no digests"
 BEST_PEER = "best peer"
+FIRST = "first 64 KB"
 
 Row = dict[str, Any]
 
@@ -32,6 +35,15 @@ class Reading:
     def per_gb(self, cpu_s: float) -> float:
         """Return CPU seconds per GB; without a byte there is no such figure (infinity)."""
         return cpu_s / (self.num_bytes / 1e9) if self.num_bytes else float("inf")
+
+
+#: Figures of a run: how to get it, and its unit.
+FIGURES: Mapping[str, tuple[Callable[[Reading], float | None], str]] = {
+    "goodput": (lambda run: run.gbits_per_s, "Gbit/s"),
+    "send_cpu_per_gb": (lambda run: run.per_gb(run.send_cpu_s), "s/GB"),
+    "receive_cpu_per_gb": (lambda run: run.per_gb(run.receive_cpu_s), "s/GB"),
+    FIRST: (lambda run: None if run.cold_s is None else 1000 * run.cold_s, "ms"),
+}
 
 
 def row(case: str, contender: str, metric: str, value: Any, unit: str) -> Row:
@@ -64,44 +76,74 @@ def percentile(values: Sequence[float], share: float) -> float:
     return known[max(0, -int(-share * len(known) // 1) - 1)]
 
 
-def contender_rows(case: str, contender: str, readings: Sequence[Reading]) -> list[Row]:
-    """Return what the runs of a contender say."""
-    figures = {
-        "goodput": ([r.gbits_per_s for r in readings], "Gbit/s"),
-        "send_cpu_per_gb": ([r.per_gb(r.send_cpu_s) for r in readings], "s/GB"),
-        "receive_cpu_per_gb": ([r.per_gb(r.receive_cpu_s) for r in readings], "s/GB"),
-        "first 64 KB": ([1000 * r.cold_s for r in readings if r.cold_s is not None], "ms"),
-    }
+def comparison_rows(
+    case: str, readings: Mapping[str, Sequence[Reading]], peers: Iterable[str]
+) -> list[Row]:
+    """Return the figures of all contenders, everyone's goodput as a share of iperf3's, and ours as
+    shares of the other contenders' and of the best peer's.
+
+    The contenders ran in turns, so that a ratio is that of one turn; of the turns it is the median.
+    A ratio above one is good for goodput, below one for everything else.
+    """
+    known = {name: runs for name, runs in readings.items() if runs}
+    made = [made for name, runs in known.items() for made in _own_rows(case, name, runs)]
+    for name in known:
+        others = [IPERF3, PLAIN_COPY, NO_DIGESTS] if name.startswith(LANES) else [IPERF3]
+        for other in others:
+            if other in known and other != name:
+                made += _ratio_rows(case, name, other, "goodput", known)
+    if LANES in known:
+        for figure in FIGURES:
+            made += _best_peer_rows(case, figure, known, [p for p in peers if p in known])
+    return made
+
+
+def _own_rows(case: str, name: str, runs: Sequence[Reading]) -> list[Row]:
+    made = []
+    for figure, (value_of, unit) in FIGURES.items():
+        values = [value for run in runs if (value := value_of(run)) is not None]
+        if values:
+            made += spread_rows(case, name, figure, values, unit)
+    return made
+
+
+def _best_peer_rows(
+    case: str, figure: str, known: Mapping[str, Sequence[Reading]], peers: Sequence[str]
+) -> list[Row]:
+    """Return our share of the best peer's figure: of CPU per GB, that of the fastest peer."""
+    unit = FIGURES[figure][1]
+    theirs = [peer for peer in peers if _median(known[peer], figure) is not None]
+    if not theirs or _median(known[LANES], figure) is None:
+        return []
+    best = max(theirs, key=lambda peer: _median(known[peer], "goodput") or 0.0)
+    if figure == FIRST:
+        best = min(theirs, key=lambda peer: _median(known[peer], FIRST) or 0.0)
+    value = _median(known[best], figure)
     return [
-        made
-        for metric, (values, unit) in figures.items()
-        if values
-        for made in spread_rows(case, contender, metric, values, unit)
+        row(case, best, f"{BEST_PEER} in {figure}", value, unit),
+        *_ratio_rows(case, LANES, best, figure, known, f"{figure} / {BEST_PEER}"),
     ]
 
 
-def ratio_rows(case: str, rows: Sequence[Row], peers: Sequence[str]) -> list[Row]:
-    """Return every contender's goodput over iperf3's, and ours against the best peer's figures.
-
-    Of goodput the highest is the best, of everything else the lowest; each metric may have another
-    best peer. A ratio is ours over theirs.
-    """
-    made = []
-    goodput = _by_contender(rows, "goodput")
-    for contender in goodput.keys() - {IPERF3}:
-        if goodput.get(IPERF3):
-            ratio = goodput[contender] / goodput[IPERF3]
-            made.append(row(case, contender, f"goodput / {IPERF3}", ratio, "ratio"))
-    for metric in ("goodput", "send_cpu_per_gb", "receive_cpu_per_gb", "first 64 KB"):
-        known = _by_contender(rows, metric)
-        theirs = [known[name] for name in peers if name in known]
-        if LANES in known and theirs:
-            best = max(theirs) if metric == "goodput" else min(theirs)
-            if best:
-                ratio = known[LANES] / best
-                made.append(row(case, LANES, f"{metric} / {BEST_PEER}", ratio, "ratio"))
-    return sorted(made, key=lambda r: (r["contender"], r["metric"]))
+def _median(runs: Sequence[Reading], figure: str) -> float | None:
+    values = [value for run in runs if (value := FIGURES[figure][0](run)) is not None]
+    return statistics.median(values) if values else None
 
 
-def _by_contender(rows: Sequence[Row], metric: str) -> Mapping[str, float]:
-    return {r["contender"]: r["value"] for r in rows if r["metric"] == metric}
+def _ratio_rows(
+    case: str,
+    name: str,
+    other: str,
+    figure: str,
+    known: Mapping[str, Sequence[Reading]],
+    title: str = "",
+) -> list[Row]:
+    value_of = FIGURES[figure][0]
+    turns = zip(known[name], known[other], strict=False)  # one that failed has fewer
+    ratios = [_share(value_of(ours), value_of(theirs)) for ours, theirs in turns]
+    return spread_rows(case, name, title or f"{figure} / {other}", ratios, "ratio")
+
+
+def _share(ours: float | None, theirs: float | None) -> float:
+    assert ours is not None
+    return ours / theirs if theirs else float("inf")

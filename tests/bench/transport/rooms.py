@@ -8,8 +8,8 @@ from endpoints import lanes_pair
 from paths import NetworkPath
 from rows import Rows
 
-SMALL, LARGE = 2, 64
-"""Pages of every layer: rooms of 2 MB and of 63 MB."""
+SMALL, LARGE = 2, 32
+"""Pages of every layer: rooms of 2 MB and of 31 MB."""
 CONFIG = {"lanes": 8, "congestion_control": "bbr"}
 
 

@@ -37,13 +37,14 @@ class Rows:
     def extend(self, rows: Iterable[Row]) -> None:
         known = list(rows)
         self.all += known
-        spread = {made["metric"]: made["value"] for made in known}
+        spread = {(made["contender"], made["metric"]): made["value"] for made in known}
         for made in known:
             metric, value = made["metric"], made["value"]
             if metric.endswith(("_min", "_max")):
                 continue
-            if f"{metric}_min" in spread:
-                value = f"{value} ({spread[metric + '_min']} to {spread[metric + '_max']})"
+            ends = [spread.get((made["contender"], f"{metric}_{end}")) for end in ("min", "max")]
+            if None not in ends:
+                value = f"{value} ({ends[0]} to {ends[1]})"
             names = f"{made['case']:>24} {made['contender']:>18} {metric:<36}"
             print(f"{names} {value} {made['unit']}", flush=True)
 

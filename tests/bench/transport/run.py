@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -19,9 +20,10 @@ import encryption
 import faults
 import peers
 import rooms
+from comparison import NO_DIGESTS, PLAIN_COPY
 from contenders import Plan, Run, lanes, plain_copy
 from paths import NetworkPath, emulated, veth
-from rows import Rows
+from rows import Rows, load
 from throughput import EVERYWHERE, IPERF3_AND_LANES, compare
 
 from prfaas_netem import LinkSpec, problems
@@ -42,8 +44,8 @@ Measure = Callable[[Rows, str, NetworkPath, int], None]
 def kernel_path(rows: Rows, case: str, repeats: int, rate: str = "") -> None:
     contenders: dict[str, Run] = {
         **EVERYWHERE,
-        "plain copy": plain_copy,
-        "lanes, no digests": partial(lanes, checksums=False),
+        PLAIN_COPY: plain_copy,
+        NO_DIGESTS: partial(lanes, checksums=False),
     }
     with veth(rate) as path, tempfile.TemporaryDirectory() as folder:
         if not rate:
@@ -116,12 +118,15 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that namespaces are removed
     rows = Rows(options.out, keep=bool(options.only), nice=options.nice)
     for name in wanted:
+        began_s = time.monotonic()
         rows.begin(name)
         try:
             CASES[name](rows, name, options.repeats)
         except Exception as error:
             # One case that fails must not cost the figures of the others; the row says so.
             rows.failed(name, "case", error)
+        rows.add(name, "machine", "time taken", time.monotonic() - began_s, "s")
+        rows.add(name, "machine", "load average", load(), "1")
         rows.save()
     return int(rows.num_failed > 0)
 

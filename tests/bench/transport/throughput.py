@@ -1,13 +1,13 @@
 """All contenders on one path, in turns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
-from comparison import IPERF3, LANES, Reading, contender_rows, ratio_rows
+from comparison import IPERF3, LANES, Reading, comparison_rows
 from contenders import Plan, Run, iperf3, lanes, other_library
 from paths import NetworkPath
 from peers import PEERS
-from rows import Rows, load
+from rows import Rows
 
 EVERYWHERE: Mapping[str, Run] = {
     IPERF3: iperf3,
@@ -40,16 +40,4 @@ def compare(
                 # Whatever goes wrong with one contender must not cost the figures of the others.
                 rows.failed(case, name, error)
                 del left[name]
-    add_comparison(rows, case, readings)
-
-
-def add_comparison(rows: Rows, case: str, readings: Mapping[str, Sequence[Reading]]) -> None:
-    made = [
-        row
-        for name, known in readings.items()
-        if known
-        for row in contender_rows(case, name, known)
-    ]
-    rows.extend(made)
-    rows.extend(ratio_rows(case, made, list(PEERS)))
-    rows.add(case, "machine", "load_average", load(), "1")
+    rows.extend(comparison_rows(case, readings, PEERS))
