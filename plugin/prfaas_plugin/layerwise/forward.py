@@ -44,10 +44,11 @@ class Forward:
 
     def end(self) -> None:
         """The batch was launched; layers without an event are left to `send()`."""
-        if self._plans is None:
-            num = len(self._requests)
-            self.pipeline.counters.fall_back(Fallback.NO_LAYER_EVENT, num=num)
-        elif self._seen:
+        requests = self._requests if self._plans is None else self._plans
+        if len(self._seen) < self.pipeline.num_layers and requests:
+            text = f"{len(self._seen)} of {self.pipeline.num_layers} layers told of themselves"
+            self.pipeline.counters.fall_back(Fallback.NO_LAYER_EVENT, text, num=len(requests))
+        if self._seen:
             self.pipeline.announce(self._note_acked)
 
     def _release(self, key: LayerKey) -> None:

@@ -122,6 +122,11 @@ class LayerPipeline:
         self.counters.chunks += len(plans)
         return plans
 
+    @property
+    def num_layers(self) -> int:
+        """How many layer events of a forward release something."""
+        return len(self._planner.parts) if self._planner is not None else 0
+
     def expects(self, key: LayerKey) -> bool:
         """Say whether a layer's event releases anything."""
         return self._planner is not None and key in self._planner.parts
