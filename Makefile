@@ -10,7 +10,7 @@ export VENV
 SEED ?= 1
 SIM_REQUESTS ?= 20000
 
-.PHONY: help setup demo check test unit sim sim-tables bench-sim e2e clean fuzz soak bench-peers-setup bench-transport bench-report
+.PHONY: help setup demo check test unit sim sim-tables bench-sim e2e clean fuzz soak bench-peers-setup bench-transport bench-report bench-pipelining
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ bench-transport: setup bench-peers-setup ## the lanes beside iperf3, a plain cop
 
 bench-report: ## make docs/benchmarks.md of the last bench-transport
 	$(BIN)/python tests/bench/transport/report.py
+
+bench-pipelining: ## time to first token across regions beyond the local one, by layer and by chunk (root; 5 minutes)
+	$(BIN)/python tests/bench/pipelining.py
 
 SECONDS ?= 60
 fuzz: ## fuzz frames and transfer machines for SECONDS (60), guided by coverage

@@ -12,7 +12,7 @@ from layer_device import FakeAllocator, FakeSends, LateDevice, request
 from prfaas.transfer.layout import Entry, Group, Layout
 from prfaas_plugin.layerwise.entry_map import Kind, LayerKey, Part
 from prfaas_plugin.layerwise.pipeline import LayerPipeline
-from prfaas_plugin.layerwise.planner import ChunkPlanner
+from prfaas_plugin.layerwise.planner import SendPlanner
 
 NUM_LAYERS = 3
 WINDOW = 5
@@ -86,7 +86,7 @@ class World:
             sends=self.sends,
             readiness=readiness or self.device,
             is_live=lambda room: not self.sends.rooms[room].failed,
-            make_planner=lambda scheduler, manager, readiness: ChunkPlanner(
+            make_planner=lambda scheduler, manager, readiness: SendPlanner(
                 scheduler, parts=PARTS, states=STATES, readiness=readiness
             ),
         )

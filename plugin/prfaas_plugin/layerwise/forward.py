@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from prfaas.errors import TransferError
 from prfaas.transfer.reasons import Reason
-from prfaas_plugin.layerwise.chunk_plan import ChunkPlan
 from prfaas_plugin.layerwise.counters import Fallback
 from prfaas_plugin.layerwise.entry_map import LayerKey
+from prfaas_plugin.layerwise.send_plan import SendPlan
 from prfaas_plugin.layerwise.sends import Sends
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Forward:
         self.pipeline = pipeline
         self._sends = sends
         self._requests = requests
-        self._plans: list[ChunkPlan] | None = None
+        self._plans: list[SendPlan] | None = None
         self._seen: set[LayerKey] = set()
         self._acked_before: int | None = None
         self.depth = 0

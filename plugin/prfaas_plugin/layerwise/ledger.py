@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from prfaas.errors import TransferError
 from prfaas_plugin.geometry import KV
-from prfaas_plugin.layerwise.chunk_plan import ChunkPlan
 from prfaas_plugin.layerwise.held_frees import HeldFrees
+from prfaas_plugin.layerwise.send_plan import SendPlan
 from prfaas_plugin.layerwise.sends import Sends
 
 Indices = NDArray[np.int64]
@@ -33,7 +33,7 @@ class RoomLedger:
     """
 
     def __init__(self) -> None:
-        self._plans: list[ChunkPlan] = []
+        self._plans: list[SendPlan] = []
         self._num_complete = 0
         self._held: list[HeldFrees] = []
 
@@ -51,7 +51,7 @@ class RoomLedger:
         """Return the first position after those planned and the `num_sent` that `send()` took."""
         return max(num_sent, self._plans[-1].stop if self._plans else 0)
 
-    def add(self, plan: ChunkPlan) -> None:
+    def add(self, plan: SendPlan) -> None:
         """Take a plan for positions from `next_position` on."""
         self._plans.append(plan)
 

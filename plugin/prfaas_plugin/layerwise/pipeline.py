@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prfaas_plugin.layerwise.chunk_plan import ChunkPlan
 from prfaas_plugin.layerwise.counters import Fallback, PipelineCounters
 from prfaas_plugin.layerwise.entry_map import LayerKey
 from prfaas_plugin.layerwise.forward import Forward
 from prfaas_plugin.layerwise.held_frees import HeldFrees
 from prfaas_plugin.layerwise.ledger import RoomLedger
-from prfaas_plugin.layerwise.planner import ChunkPlanner, UnsupportedEngineError, planner_of
+from prfaas_plugin.layerwise.planner import SendPlanner, UnsupportedEngineError, planner_of
 from prfaas_plugin.layerwise.readiness import Announcer, Readiness
+from prfaas_plugin.layerwise.send_plan import SendPlan
 from prfaas_plugin.layerwise.sends import Sends
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class LayerPipeline:
         sends: Sends,
         readiness: Readiness,
         is_live: Callable[[int], bool],
-        make_planner: Callable[[Any, Any, Readiness], ChunkPlanner] = planner_of,
+        make_planner: Callable[[Any, Any, Readiness], SendPlanner] = planner_of,
     ) -> None:
         self.counters = PipelineCounters()
         self._manager = manager
@@ -48,7 +48,7 @@ class LayerPipeline:
         self._is_live = is_live
         self._make_planner = make_planner
         self._rooms: dict[int, RoomLedger] = {}
-        self._planner: ChunkPlanner | None = None
+        self._planner: SendPlanner | None = None
         self._refusal: UnsupportedEngineError | None = None
         self._tokens = itertools.count()
         self._announcer = Announcer(self.broke)
@@ -107,7 +107,7 @@ class LayerPipeline:
 
     # ---- forward -------------------------------------------------------------------------------
 
-    def plan(self, requests: list[Any]) -> list[ChunkPlan]:
+    def plan(self, requests: list[Any]) -> list[SendPlan]:
         """Return the plans of a batch that runs; a request that cannot be planned has none."""
         plans = []
         for req in requests:
@@ -173,7 +173,7 @@ class LayerPipeline:
         sender = getattr(req, "disagg_kv_sender", None)
         return getattr(sender, "kv_mgr", None) is self._manager
 
-    def _plan(self, req: Any) -> ChunkPlan | None:
+    def _plan(self, req: Any) -> SendPlan | None:
         assert self._planner is not None
         room, sender = int(req.bootstrap_room), req.disagg_kv_sender
         if sender.conclude_state is not None or not self._is_live(room):

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prfaas_plugin.geometry import KV, state_group
-from prfaas_plugin.layerwise.chunk_plan import ChunkPlan
 from prfaas_plugin.layerwise.counters import Fallback
 from prfaas_plugin.layerwise.entry_map import Parts, UnsupportedPoolError, parts_by_layer
 from prfaas_plugin.layerwise.readiness import Readiness
+from prfaas_plugin.layerwise.send_plan import SendPlan
 
 Indices = NDArray[np.int64]
 
@@ -28,7 +28,7 @@ class UnsupportedEngineError(Exception):
         self.reason = reason
 
 
-class ChunkPlanner:
+class SendPlanner:
     """Reads SGLang's tables; for the scheduler's thread.
 
     `parts` is what layer events release, `states` are the state components in it with their groups.
@@ -50,7 +50,7 @@ class ChunkPlanner:
         self._states = states
         self._readiness = readiness
 
-    def plan(self, req: Any, position: int) -> ChunkPlan | None:
+    def plan(self, req: Any, position: int) -> SendPlan | None:
         """Return the plan of the chunk that is about to run, from `position` of the grant on.
 
         None if it completes no page. A last page that is not full waits for the next chunk.
@@ -67,7 +67,7 @@ class ChunkPlanner:
         items = {KV: self._pages(self.allocator.translate_kv_indices_for_transfer(tokens))}
         if is_last:
             items |= {name: self._state(kind, req, row, end) for kind, name in self._states}
-        return ChunkPlan(req.bootstrap_room, start=position, items=items, parts=self.parts)
+        return SendPlan(req.bootstrap_room, start=position, items=items, parts=self.parts)
 
     def _state(self, state_type: Any, req: Any, row: Any, end: int) -> Indices:
         if state_type.value == _MAMBA:
@@ -82,7 +82,7 @@ class ChunkPlanner:
         return self._readiness.host_copy(tokens[:: self._page_size] // self._page_size)
 
 
-def planner_of(scheduler: Any, manager: Any, readiness: Readiness) -> ChunkPlanner:
+def planner_of(scheduler: Any, manager: Any, readiness: Readiness) -> SendPlanner:
     """Return the planner of an engine. Raises: UnsupportedEngineError."""
     check_engine(scheduler, manager)
     kv_args = manager.kv_args
@@ -96,7 +96,7 @@ def planner_of(scheduler: Any, manager: Any, readiness: Readiness) -> ChunkPlann
         for index, state_type in enumerate(kv_args.state_types)
         if (name := state_group(index, state_type)) in by_layer
     ]
-    return ChunkPlanner(scheduler, parts=parts, states=states, readiness=readiness)
+    return SendPlanner(scheduler, parts=parts, states=states, readiness=readiness)
 
 
 def check_engine(scheduler: Any, manager: Any) -> None:

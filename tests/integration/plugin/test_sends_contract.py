@@ -9,9 +9,9 @@ from layer_device import FakeSends, LateDevice
 from waiting import until
 
 from prfaas.errors import TransferError
-from prfaas_plugin.layerwise.chunk_plan import ChunkPlan
 from prfaas_plugin.layerwise.entry_map import Kind, LayerKey, Part
 from prfaas_plugin.layerwise.readiness import Announcer, InOrder, Readiness
+from prfaas_plugin.layerwise.send_plan import SendPlan
 from prfaas_plugin.layerwise.sends import Sends
 from prfaas_transport import (
     Entry,
@@ -111,7 +111,7 @@ def refused(call: Callable[[], None]) -> str:
 
 
 def submit_layers(sends: Sends, layers: range) -> None:
-    plan = ChunkPlan(1, start=0, items={"kv": ITEMS}, parts=PARTS)
+    plan = SendPlan(1, start=0, items={"kv": ITEMS}, parts=PARTS)
     for layer in layers:
         assert plan.release(LayerKey(Kind.ATTENTION, layer), sends)
 
@@ -153,7 +153,7 @@ def send_layers(pair: Pair, device: LateDevice, readiness: Readiness) -> list[Ex
     """Compute layers late, announce each, and send the rest as the scheduler would."""
     failures: list[Exception] = []
     announcer = Announcer(failures.append)
-    plan = ChunkPlan(1, start=0, items={"kv": ITEMS}, parts=PARTS)
+    plan = SendPlan(1, start=0, items={"kv": ITEMS}, parts=PARTS)
     for layer in range(NUM_LAYERS):
         device.queue(lambda layer=layer: compute(pair, layer))
         key = LayerKey(Kind.ATTENTION, layer)

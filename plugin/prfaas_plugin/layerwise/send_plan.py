@@ -14,7 +14,7 @@ from prfaas_plugin.layerwise.sends import Sends
 Indices = NDArray[np.int64]
 
 
-class ChunkPlan:
+class SendPlan:
     """Positions `start .. stop` of a room's grant, and the states if the chunk is the last.
 
     Every part is submitted exactly once, by whichever thread asks first: the announcer as layers
