@@ -100,18 +100,33 @@ class Observed:
 
     def gateway_ready(self) -> tuple[bool, str]:
         """Return whether the gateway takes requests, and why not."""
+        try:
+            status, text = self._ask_gateway("/ready")
+        except (OSError, http.client.HTTPException) as error:
+            return False, f"no answer on port {self.options.port}: {error}"
+        return status == 200, "" if status == 200 else _reason(text)
+
+    def links(self) -> dict[str, Any] | None:
+        """Return the links from other regions as the gateway knows them, None without an answer."""
+        try:
+            _, text = self._ask_gateway("/admin/v1/fleet")
+            fleet = json.loads(text)
+        except (OSError, http.client.HTTPException, ValueError):
+            return None
+        links = fleet.get("links") if isinstance(fleet, dict) else None
+        return links if isinstance(links, dict) else None
+
+    def _ask_gateway(self, path: str) -> tuple[int, str]:
+        """Return status and body. Raises: OSError, HTTPException."""
         connection = http.client.HTTPConnection(
             GATEWAY_HOST, self.options.port, timeout=_GATEWAY_TIMEOUT_S
         )
         try:
-            connection.request("GET", "/ready")
+            connection.request("GET", path)
             response = connection.getresponse()
-            text = response.read().decode(errors="replace")
-        except (OSError, http.client.HTTPException) as error:
-            return False, f"no answer on port {self.options.port}: {error}"
+            return response.status, response.read().decode(errors="replace")
         finally:
             connection.close()
-        return response.status == 200, "" if response.status == 200 else _reason(text)
 
     def _etcd(self) -> tuple[str, tuple[str, int]]:
         topology = self.topology

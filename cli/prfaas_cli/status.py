@@ -55,6 +55,7 @@ def describe(observed: "Observed") -> dict[str, Any]:
         "nodes": None if nodes is None else {name: _node(nodes[name]) for name in sorted(nodes)},
         "gateway": {"ready": ready, "detail": why_not},
         "link": observed.link(),
+        "links": observed.links(),
         "problems": list(_problems(observed, supervisor, nodes)),
     }
 

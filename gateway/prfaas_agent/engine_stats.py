@@ -70,7 +70,8 @@ class EngineStats:
             try:
                 await self._read_stream()
                 problem = "the stream ended"
-            except (OSError, ValueError, TimeoutError) as error:
+            except Exception as error:
+                # The stream's outermost frame: whatever the engine says must not end its agent.
                 problem = str(error) or type(error).__name__
             logger.debug("stats socket %s: %s", self._path, problem)
             await asyncio.sleep(backoff.next_s(ran_s=time.monotonic() - began_s))

@@ -4,14 +4,17 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from prfaas.blocks import HashedPrompt, PrefixIndex
 from prfaas.reasons import Reason
 from prfaas.records import NodeRecord, Role, RoutingPolicy
 from prfaas.routing import NodeState, Quarantine, Routable, Snapshot, snapshot_of
+from prfaas.routing.region_link import RegionLink
 from prfaas_coord import ViewStatus
 from prfaas_gateway.errors import RequestError, ServiceError
+from prfaas_gateway.signal_book import SignalBook
 
 
 class View(Protocol):
@@ -39,6 +42,7 @@ class Fleet:
         self._default_threshold_tokens = default_threshold_tokens
         self._in_flight: Counter[str] = Counter()
         self._backlog_tokens: Counter[str] = Counter()
+        self.signals = SignalBook()
         self._quarantine = Quarantine()
         self._indexes: dict[str, tuple[str, PrefixIndex]] = {}
         self._pruned_for: Mapping[str, NodeRecord] | None = None
@@ -182,6 +186,10 @@ class Fleet:
         """Return the number of nodes per (role, region)."""
         return Counter((str(n.role), n.region) for n in self._view.nodes.values())
 
+    def links(self) -> dict[str, RegionLink]:
+        """Return the links from other regions' prefill nodes to our decode nodes, by region."""
+        return self.signals.links(self._view.nodes, region=self._region, now_s=_now_s())
+
     def in_flight(self) -> Mapping[str, int]:
         """Return the legs of this gateway per node name."""
         return dict(self._in_flight)
@@ -202,6 +210,7 @@ class Fleet:
                 "detail": status.detail,
             },
             "missing": self.missing(),
+            "links": {region: asdict(link) for region, link in self.links().items()},
             "nodes": [self._describe_node(node) for _, node in sorted(self._view.nodes.items())],
         }
 
@@ -220,6 +229,7 @@ class Fleet:
             "in_flight": self._in_flight[node.name],
             "backlog_tokens": self._backlog_tokens[node.name],
             "quarantined_s": round(max(0.0, until_s - _now_s()), 3) if until_s else 0.0,
+            "signals_age_s": self.signals.age_s(node.name, _now_s()),
             "index_blocks": len(index) if index is not None else 0,
         }
 

@@ -5,6 +5,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prfaas.reasons import Reason, Route
 from prfaas_gateway.fleet import Fleet
 from prfaas_gateway.leg import LegFailure
+from prfaas_gateway.link_metrics import LinkMetrics
 
 _TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120)
 
@@ -73,6 +74,8 @@ class Metrics:
             "prfaas_threshold_tokens", "The routing threshold in force.", registry=registry
         )
 
+        self._links = LinkMetrics(registry)
+
     def note_request(self, route: Route, reason: Reason, code: int) -> None:
         """Count a finished request."""
         self._requests.labels(route, reason, str(code)).inc()
@@ -108,4 +111,5 @@ class Metrics:
             self._legs.labels(node).set(count)
         self._stale.set(fleet.view.status.stale)
         self._threshold.set(fleet.policy.threshold_tokens)
+        self._links.set(fleet.links())
         return generate_latest(self._registry)

@@ -24,6 +24,7 @@ from prfaas_gateway.gateway import Gateway
 from prfaas_gateway.leg import LegRunner
 from prfaas_gateway.leg_tasks import LegTasks
 from prfaas_gateway.metrics import Metrics
+from prfaas_gateway.signal_streams import SignalStreams, following
 from prfaas_gateway.tokenizer import TokenizerShelf
 
 logger = logging.getLogger(__name__)
@@ -125,16 +126,18 @@ async def _gateway(
     )
     metrics = Metrics()
     async with _engine_session(section) as session, LegTasks() as tasks:
-        dispatcher = Dispatcher(fleet, LegRunner(session, fleet, _tls(config)), metrics, tasks)
-        yield Gateway(
-            section=section,
-            deployment=config.node.deployment,
-            etcd=etcd,
-            fleet=fleet,
-            dispatcher=dispatcher,
-            metrics=metrics,
-            tokenizers=tokenizers,
-        )
+        tls = _tls(config)
+        dispatcher = Dispatcher(fleet, LegRunner(session, fleet, tls), metrics, tasks)
+        async with following(SignalStreams(view, fleet.signals, session, tls)):
+            yield Gateway(
+                section=section,
+                deployment=config.node.deployment,
+                etcd=etcd,
+                fleet=fleet,
+                dispatcher=dispatcher,
+                metrics=metrics,
+                tokenizers=tokenizers,
+            )
 
 
 def _tls(config: NodeConfig) -> Callable[[], ssl.SSLContext] | None:

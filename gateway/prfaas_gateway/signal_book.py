@@ -1,0 +1,77 @@
+"""What the nodes' agents last said of their paths, and what follows for the regions' links."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from prfaas.records import NodeRecord, Role
+from prfaas.routing.region_link import PathSignal, RegionLink, merge
+from prfaas.transfer.node_signals import NodeSignals
+
+STALE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    signals: NodeSignals
+    heard_s: float
+
+
+class SignalBook:
+    """The latest signals by node name. Times are of one monotonic clock, in seconds."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {}
+
+    def note(self, node: str, signals: NodeSignals, now_s: float) -> None:
+        """Take what a node's agent said just now."""
+        self._entries[node] = _Entry(signals, now_s)
+
+    def retain(self, nodes: Iterable[str]) -> None:
+        """Forget all other nodes."""
+        kept = frozenset(nodes)
+        self._entries = {name: entry for name, entry in self._entries.items() if name in kept}
+
+    def age_s(self, node: str, now_s: float) -> float | None:
+        """Return how old a node's signals are, None if they are not known."""
+        entry = self._entries.get(node)
+        if entry is None or entry.signals.age_s is None:
+            return None
+        return entry.signals.age_s + now_s - entry.heard_s
+
+    def links(
+        self, nodes: Mapping[str, NodeRecord], *, region: str, now_s: float
+    ) -> dict[str, RegionLink]:
+        """Return the links by which other regions' prefill nodes reach our decode nodes."""
+        found: dict[str, RegionLink] = {}
+        for remote in sorted({n.region for n in nodes.values() if n.role is Role.PREFILL}):
+            if remote != region:
+                found[remote] = self._link(nodes, remote=remote, region=region, now_s=now_s)
+        return found
+
+    def _link(
+        self, nodes: Mapping[str, NodeRecord], *, remote: str, region: str, now_s: float
+    ) -> RegionLink:
+        senders = [
+            name
+            for name, node in nodes.items()
+            if node.region == remote and node.role is Role.PREFILL
+        ]
+        ages_s = [self.age_s(name, now_s) for name in senders]
+        known_s = [age_s for age_s in ages_s if age_s is not None]
+        is_stale = len(known_s) < len(senders) or max(known_s, default=STALE_S) >= STALE_S
+        paths = (path for name in senders for path in self._paths(name, nodes, region))
+        return merge(paths, age_s=max(known_s, default=None), is_stale=is_stale)
+
+    def _paths(
+        self, sender: str, nodes: Mapping[str, NodeRecord], region: str
+    ) -> Iterable[PathSignal]:
+        entry = self._entries.get(sender)
+        for peer, signals in entry.signals.peers.items() if entry else ():
+            receiver = nodes.get(peer.partition("/")[0])
+            is_ours = receiver is not None and receiver.region == region
+            if receiver is not None and is_ours and receiver.role is Role.DECODE:
+                yield PathSignal(
+                    signal=signals.link_signal(),
+                    delivery_bytes_per_s=signals.delivery_bytes_per_s,
+                    available_bytes_per_s=signals.available_bytes_per_s,
+                )
