@@ -21,7 +21,8 @@ class Kind(StrEnum):
 class Metric:
     """One metric. `name` is without the prefix, and a counter's without `_total`.
 
-    `source` is the key of the value in the engine's counters; of which part of them says the table.
+    `source` is the value's place in the engine's counters, dots between keys; those of a peer's
+    metrics begin below `peers.<peer>`. What an engine does not say has no series.
     """
 
     kind: Kind
@@ -52,15 +53,13 @@ ENGINE_UP = _gauge("engine_up", "", "1 while the engine tells its counters, else
 AGE = _gauge(
     "counters_age_seconds", "", "How old the counters are; absent until there have been any."
 )
-NODE_INFO = _gauge("node_info", "", "Who the node is; always 1.", "node", "role", "region")
+NODE_INFO = _gauge("node_info", "", "Who the node is; always 1.", "node", "region")
 
-#: From the counters themselves.
 NODE_GAUGES = (
     _gauge("rooms_open", "rooms_open", "Rooms under way."),
     _gauge("chunks_queued", "chunks_queued", "Chunks not yet acknowledged, on a sender."),
 )
 
-#: From `peers.<peer>`.
 PEER_GAUGES = (
     _gauge("peer_lanes", "lanes", "Lanes that are up.", "peer"),
     _gauge(
@@ -69,54 +68,75 @@ PEER_GAUGES = (
         "Bytes of background rooms sent and not acknowledged.",
         "peer",
     ),
-)
-
-#: From `peers.<peer>.signals`, which only a sender has.
-SIGNAL_GAUGES = (
-    _gauge("rtt_seconds", "rtt_s", "Round trip of the path to a peer, of late.", "peer"),
-    _gauge("min_rtt_seconds", "min_rtt_s", "Least round trip of the last five minutes.", "peer"),
-    _gauge("retransmit_ratio", "retransmit_share", "Share of bytes that TCP sent again.", "peer"),
+    _gauge("rtt_seconds", "signals.rtt_s", "Round trip of the path to a peer, of late.", "peer"),
+    _gauge(
+        "min_rtt_seconds", "signals.min_rtt_s", "Least round trip of the last five minutes.", "peer"
+    ),
+    _gauge(
+        "retransmit_ratio",
+        "signals.retransmit_share",
+        "Share of bytes that TCP sent again.",
+        "peer",
+    ),
     _gauge(
         "delivery_bytes_per_second",
-        "delivery_bytes_per_s",
+        "signals.delivery_bytes_per_s",
         "Bytes acknowledged per second, of late.",
         "peer",
     ),
     _gauge(
         "available_bytes_per_second",
-        "available_bytes_per_s",
+        "signals.available_bytes_per_s",
         "What the path carries for us when asked to; 0 while unknown.",
         "peer",
     ),
-    _gauge("utilisation_ratio", "utilisation", "Delivery over what is available.", "peer"),
-    _gauge("backlog_bytes", "backlog_bytes", "Bytes ready and not acknowledged.", "peer"),
-    _gauge("backlog_seconds", "backlog_s", "How long the backlog takes at this rate.", "peer"),
-    _gauge("busy_ratio", "busy_share", "Share of the lanes' time with bytes under way.", "peer"),
+    _gauge("utilisation_ratio", "signals.utilisation", "Delivery over what is available.", "peer"),
+    _gauge("backlog_bytes", "signals.backlog_bytes", "Bytes ready and not acknowledged.", "peer"),
+    _gauge(
+        "backlog_seconds", "signals.backlog_s", "How long the backlog takes at this rate.", "peer"
+    ),
+    _gauge(
+        "busy_ratio", "signals.busy_share", "Share of the lanes' time with bytes under way.", "peer"
+    ),
     _gauge(
         "receive_window_limited_ratio",
-        "rwnd_limited_share",
+        "signals.rwnd_limited_share",
         "Share of the lanes' time that the peer's receive window was the limit.",
         "peer",
     ),
     _gauge(
         "send_buffer_limited_ratio",
-        "sndbuf_limited_share",
+        "signals.sndbuf_limited_share",
         "Share of the lanes' time that our send buffer was the limit.",
         "peer",
     ),
     _gauge(
-        "path_up", "is_up", "0 where bytes wait and none is acknowledged, or no lane is up.", "peer"
+        "path_up",
+        "signals.is_up",
+        "0 where bytes wait and none is acknowledged, or no lane is up.",
+        "peer",
+    ),
+    _gauge(
+        "compression_on",
+        "compression.is_on",
+        "1 while chunks to the peer are compressed.",
+        "peer",
+    ),
+    _gauge(
+        "compression_ratio",
+        "compression.ratio",
+        "Plain bytes over encoded ones, of late.",
+        "peer",
     ),
 )
 CONGESTION = _gauge(
     "congestion",
-    "congestion",
+    "signals.congestion",
     "1 for the state that the path's queues are in (none, building, congested), else 0.",
     "peer",
     "state",
 )
 
-#: From the counters themselves.
 COUNTERS = (
     _counter("rooms_opened", "rooms_opened_total", "Rooms opened."),
     _counter("chunks_sent", "chunks_sent_total", "Chunks given to a lane, again or not."),
@@ -128,6 +148,40 @@ COUNTERS = (
     _counter("chunks_damaged", "chunks_damaged_total", "Chunks whose digest did not fit."),
     _counter("payload_received_bytes", "payload_bytes_received_total", "Payload put in place."),
     _counter("lanes_lost", "lanes_lost_total", "Lanes that ended or were never up."),
+    _counter("chunks_encoded", "chunks_encoded_total", "Chunks sent compressed."),
+    _counter(
+        "chunks_left_plain",
+        "chunks_left_plain_total",
+        "Chunks that were to be compressed and did not shrink.",
+    ),
+    _counter("chunks_decoded", "chunks_decoded_total", "Compressed chunks received."),
+    _counter(
+        "encoding_saved_bytes", "encoding_saved_bytes_total", "Bytes that stayed off the link."
+    ),
+    _counter("encode_cpu_seconds", "encode_cpu_s_total", "CPU time spent on compressing."),
+    _counter("decode_cpu_seconds", "decode_cpu_s_total", "CPU time spent on decompressing."),
+    _counter("pipelined_chunks", "pipelining.chunks_total", "Prefill chunks sent layer by layer."),
+    _counter(
+        "pipelined_layers_early",
+        "pipelining.layers_early_total",
+        "Layers submitted while their forward pass ran.",
+    ),
+    _counter(
+        "pipelined_layers_late",
+        "pipelining.layers_late_total",
+        "Layers submitted after their forward pass.",
+    ),
+    _counter(
+        "pipelined_chunks_acked_early",
+        "pipelining.chunks_acked_early_total",
+        "Transfer chunks acknowledged while the forward pass ran.",
+    ),
+    _counter(
+        "pipelining_plan_seconds",
+        "pipelining.plan_s_total",
+        "The scheduler's time spent on index arrays for pipelining.",
+    ),
+    _counter("tls_handshakes", "security.handshakes_total", "TLS handshakes of lanes."),
 )
 
 #: Rooms that ended; `reason` is empty if all items arrived. Of the first sources, one is there.
@@ -135,32 +189,52 @@ ROOMS = _counter("rooms", "", "Rooms that ended, and why they failed.", "outcome
 DONE_SOURCES = ("rooms_sent_total", "rooms_received_total")
 FAILED_SOURCE = "rooms_failed_total"
 
-#: From the counters themselves: a count per reason.
+#: A count per reason.
 REASON_COUNTERS = (
     _counter("rooms_refused", "rooms_refused_total", "Rooms refused to a peer.", "reason"),
     _counter("lanes_refused", "lanes_refused_total", "Lanes refused to a peer.", "reason"),
+    _counter(
+        "tls_lanes_refused",
+        "security.lanes_refused_total",
+        "Lanes ended by TLS, and why.",
+        "reason",
+    ),
+    _counter(
+        "pipelining_fallbacks",
+        "pipelining.fallbacks_total",
+        "Requests, or layers of them, sent chunk by chunk though pipelining is on.",
+        "reason",
+    ),
 )
 
-#: From `histograms`.
 ROOM_HISTOGRAMS = (
     _histogram(
         "room_seconds",
-        "room_s",
+        "histograms.room_s",
         "From the opening of a room to its end.",
         "outcome",
         "priority",
     ),
     _histogram(
         "first_byte_seconds",
-        "first_byte_s",
+        "histograms.first_byte_s",
         "From the opening of a room to its first chunk on a lane (sender) or come in (receiver).",
         "outcome",
         "priority",
     ),
-    _histogram("room_bytes", "room_bytes", "Bytes granted to a room.", "outcome", "priority"),
+    _histogram(
+        "room_bytes", "histograms.room_bytes", "Bytes granted to a room.", "outcome", "priority"
+    ),
 )
 
-#: From `peers.<peer>`, which only a sender has.
+NODE_HISTOGRAMS = (
+    _histogram(
+        "pipelining_hook_seconds",
+        "pipelining.hook_s",
+        "The scheduler's time in one layer's event.",
+    ),
+)
+
 CHUNK_ACK = _histogram(
     "chunk_ack_seconds",
     "ack_s",
@@ -174,11 +248,11 @@ ALL = (
     NODE_INFO,
     *NODE_GAUGES,
     *PEER_GAUGES,
-    *SIGNAL_GAUGES,
     CONGESTION,
     *COUNTERS,
     ROOMS,
     *REASON_COUNTERS,
     *ROOM_HISTOGRAMS,
+    *NODE_HISTOGRAMS,
     CHUNK_ACK,
 )

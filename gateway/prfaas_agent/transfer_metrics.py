@@ -63,14 +63,14 @@ class _TransferCollector(Collector):
         if age_s is not None:
             yield _single(table.AGE, age_s)
         info = _family(table.NODE_INFO)
-        info.add_metric([node.name, str(node.role), node.region], 1)
+        info.add_metric([node.name, node.region], 1)
         yield info
 
 
 def _of_counters(values: Mapping[str, Any]) -> Iterator[Family]:
     for metric in (*table.NODE_GAUGES, *table.COUNTERS):
-        if _is_number(values.get(metric.source)):
-            yield _single(metric, values[metric.source])
+        if _is_number(value := _look(values, metric.source)):
+            yield _single(metric, value)
     rooms = _family(table.ROOMS)
     for source in table.DONE_SOURCES:
         if _is_number(values.get(source)):
@@ -87,25 +87,31 @@ def _of_counters(values: Mapping[str, Any]) -> Iterator[Family]:
 
 def _of_peers(peers: list[tuple[str, Mapping[str, Any]]]) -> Iterator[Family]:
     for metric in table.PEER_GAUGES:
-        yield _gauges(metric, [(name, peer.get(metric.source)) for name, peer in peers])
-    signals = [(name, peer["signals"]) for name, peer in peers if "signals" in peer]
-    for metric in table.SIGNAL_GAUGES:
-        yield _gauges(metric, [(name, known.get(metric.source)) for name, known in signals])
+        family = _family(metric)
+        for name, peer in peers:
+            if _is_number(value := _look(peer, metric.source)):
+                family.add_metric([name], value)
+        yield family
     congestion = _family(table.CONGESTION)
-    for name, known in signals:
-        for state in Congestion:
-            congestion.add_metric([name, state], known.get(table.CONGESTION.source) == state)
+    for name, peer in peers:
+        found = _look(peer, table.CONGESTION.source)
+        for state in Congestion if found else ():
+            congestion.add_metric([name, state], found == state)
     yield congestion
 
 
 def _of_histograms(
     values: Mapping[str, Any], peers: list[tuple[str, Mapping[str, Any]]]
 ) -> Iterator[Family]:
-    listed = values.get("histograms", {})
     for metric in table.ROOM_HISTOGRAMS:
         family = _family(metric)
-        for raw in listed.get(metric.source, ()):
+        for raw in _look(values, metric.source) or ():
             _add_histogram(family, [str(raw[label]) for label in metric.labels], raw)
+        yield family
+    for metric in table.NODE_HISTOGRAMS:
+        family = _family(metric)
+        if raw := _look(values, metric.source):
+            _add_histogram(family, [], raw)
         yield family
     family = _family(table.CHUNK_ACK)
     for name, peer in peers:
@@ -138,18 +144,18 @@ def _single(metric: Metric, value: float) -> Any:
     return family
 
 
-def _gauges(metric: Metric, values: list[tuple[str, Any]]) -> Any:
-    family = _family(metric)
-    for name, value in values:
-        if _is_number(value):
-            family.add_metric([name], value)
-    return family
-
-
 def _counts(values: Mapping[str, Any], source: str) -> list[tuple[str, float]]:
-    raw = values.get(source)
+    raw = _look(values, source)
     counts = raw.items() if isinstance(raw, dict) else ()
     return [(reason, count) for reason, count in counts if _is_number(count)][:_MAX_REASONS]
+
+
+def _look(values: Mapping[str, Any], source: str) -> Any:
+    """Return the value at a place, keys with dots between them; None if there is none."""
+    found: Any = values
+    for key in source.split("."):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
 
 
 def _is_number(value: object) -> bool:

@@ -77,7 +77,7 @@ async def test_both_ends_of_a_transfer_can_be_scraped(
     for samples in (sent, received):
         assert samples["prfaas_transfer_engine_up", ""] == 1
         assert samples["prfaas_transfer_counters_age_seconds", ""] < 0.5
-        assert samples["prfaas_transfer_node_info", "node=a-prefill-0,region=a,role=prefill"] == 1
+        assert samples["prfaas_transfer_node_info", "node=a-prefill-0,region=a"] == 1
         assert samples["prfaas_transfer_rooms_total", "outcome=done,reason="] == 3
         assert samples["prfaas_transfer_rooms_total", "outcome=failed,reason=aborted"] == 1
         labels = "outcome=done,priority=foreground"
