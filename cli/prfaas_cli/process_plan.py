@@ -29,6 +29,7 @@ ETCD_PORT = 2379
 #: Engines are numbered through, and have the port of their number after these.
 ENGINE_PORT = 30000
 BOOTSTRAP_PORT = 30500
+AGENT_PORT = 31000
 LISTEN_FD = 100
 """The number under which the gateway inherits its listening socket."""
 GATEWAY_HOST = "127.0.0.1"
@@ -157,7 +158,7 @@ def _engine_node(
     )
     security = security_section(place, options, node.name)
     return NodeConfig(
-        node=node,
+        node=replace(node, agent_port=AGENT_PORT + slot),
         etcd=_etcd(topology),
         engine=engine,
         twin=twin_section(options, planned.region),
