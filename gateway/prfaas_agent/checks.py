@@ -71,6 +71,8 @@ def node_problems(config: NodeConfig, *, ports: bool = True) -> list[str]:
         found.append("node.port: an engine node needs one (1 to 65535)")
     elif ports:
         found.append(port_problem(config.node.host, config.node.port))
+        if config.node.agent_port:
+            found.append(port_problem(config.node.host, config.node.agent_port))
         if config.node.role is Role.PREFILL or engine.role_switch:
             found.append(port_problem(config.node.host, engine.bootstrap_port))
     return [problem for problem in found if problem]

@@ -20,6 +20,7 @@ STALE_S = 2.0
 _CONNECT_TIMEOUT_S = 2.0
 _MAX_LINE_BYTES = 16 << 20
 _MAX_PEERS = 256
+_SHARE_S = 0.02
 
 
 class EngineStats:
@@ -34,6 +35,8 @@ class EngineStats:
         self._values: Mapping[str, Any] = {}
         self._peers: Mapping[str, PeerSignals] = {}
         self._heard_s: float | None = None
+        self._line = b""
+        self._line_s = float("-inf")
         self._changed = asyncio.Event()
 
     @property
@@ -55,6 +58,13 @@ class EngineStats:
     def signals(self) -> NodeSignals:
         """Return what gateways want to know of them."""
         return NodeSignals(self.node, self.age_s, self._peers if self.is_fresh else {})
+
+    def signals_line(self) -> bytes:
+        """Return `signals` as a line; all who ask at about the same time share it."""
+        now = time.monotonic()
+        if now - self._line_s > _SHARE_S:
+            self._line, self._line_s = self.signals().to_line(), now
+        return self._line
 
     async def wait_changed(self, timeout_s: float) -> None:
         """Wait for newer counters, but not longer."""
@@ -101,6 +111,7 @@ class EngineStats:
             {name: peer["signals"] for name, peer in peers_of(values) if "signals" in peer}
         )
         self._values, self._heard_s = values, time.monotonic()
+        self._line_s = float("-inf")
         self._changed.set()
         self._changed = asyncio.Event()
 

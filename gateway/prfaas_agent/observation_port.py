@@ -146,7 +146,7 @@ class ObservationPort:
                 took_s = loop.time()
                 try:
                     async with asyncio.timeout(STALL_S):
-                        await response.write(self._stats.signals().to_line())
+                        await response.write(self._stats.signals_line())
                 except (TimeoutError, ConnectionError):
                     break
             elif loop.time() - took_s >= STALL_S:

@@ -1,5 +1,7 @@
-from prfaas.config import EngineSection, NodeConfig, NodeSection
-from prfaas.records import Role
+from dataclasses import replace
+
+from prfaas.config import EngineSection, NodeConfig, NodeSection, SecurityMode, SecuritySection
+from prfaas.records import NodeRecord, Role
 from prfaas_agent.engine import Engine
 from prfaas_agent.model_facts import ModelFacts
 from prfaas_agent.process import ProcessId
@@ -43,3 +45,19 @@ def test_the_tightest_context_wins_and_a_silent_engine_gets_safe_values() -> Non
     assert small_pool.context_tokens == 100
     silent = node_record(config(Role.DECODE), ENGINE, ModelFacts(2048, stateful=True), {})
     assert (silent.context_tokens, silent.page_tokens, silent.checkpoint_tokens) == (2048, 1, 0)
+
+
+def test_a_record_says_where_its_agent_can_be_asked() -> None:
+    plain = config(Role.DECODE)
+    assert node_record(plain, ENGINE, ModelFacts(8192, stateful=False), INFO).agent_url == ""
+    on_port = replace(plain, node=replace(plain.node, agent_port=31000))
+    record = node_record(on_port, ENGINE, ModelFacts(8192, stateful=False), INFO)
+    assert record.agent_url == "http://10.0.0.1:31000"
+    secured = replace(on_port, security=SecuritySection(SecurityMode.MTLS))
+    record = node_record(secured, ENGINE, ModelFacts(8192, stateful=False), INFO)
+    assert record.agent_url == "https://10.0.0.1:31000"
+
+
+def test_records_of_an_older_version_have_no_agent_to_ask() -> None:
+    old = '{"name": "n", "role": "prefill", "region": "a", "url": "http://x", "session": "s"}'
+    assert NodeRecord.from_json(old).agent_url == ""
