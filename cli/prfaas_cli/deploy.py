@@ -73,6 +73,9 @@ def deploy(
             "--role-switch", help="Nodes may change their role (node role); with --decode-cache."
         ),
     ] = False,
+    cache_events: Annotated[
+        bool, typer.Option("--cache-events", help="Engines tell what they cache (node events).")
+    ] = False,
     engine_arg: Annotated[
         list[str] | None, typer.Option(help="An argument for SGLang; repeat for more.")
     ] = None,
@@ -99,6 +102,7 @@ def deploy(
         pipelining=pipelining,
         decode_cache=decode_cache or role_switch,
         role_switch=role_switch,
+        cache_events=cache_events,
         engine=engine,
         instances=parse_instances(instances),
         profiles=tuple(part.strip() for part in profiles.split(",")),

@@ -24,6 +24,7 @@ app = typer.Typer(help="Run one node, change its role, check one machine.", no_a
 #: What an agent needs beyond the drain: its own calls, and an engine that captures graphs.
 _ANSWER_TIMEOUT_S = 660.0
 _MAX_DRAIN_S = 3600.0
+_MAX_FOLLOW_S = 86400.0
 
 ConfigOption = Annotated[Path, typer.Option("--config", help="The node's TOML file.")]
 
@@ -76,6 +77,37 @@ def change_role(
         timeout_s=timeout + _ANSWER_TIMEOUT_S,
     )
     Output(as_json=as_json).result(answer, lambda: [_shown_change(answer)])
+
+
+@app.command("events")
+def show_events(
+    node: Annotated[str, typer.Argument(help="Name of a node on this machine.")],
+    follow_s: Annotated[
+        float, typer.Option("--follow", help="Seconds to show changes, as lines of JSON.")
+    ] = 0.0,
+    name: NameOption = DEFAULT_NAME,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a node's prefix cache can reuse; with --follow every change of it."""
+    from prfaas_cli.node_events import follow, held
+    from prfaas_cli.output import Output
+
+    if not 0 <= follow_s <= _MAX_FOLLOW_S:
+        raise ConfigError(f"--follow {follow_s:g}: allowed is 0 to {_MAX_FOLLOW_S:g} seconds")
+    place = Place.of(state_dir, name)
+    place.require_deployment()
+    path = place.directory / f"{node}.events.sock"
+    if follow_s:
+        follow(path, seconds=follow_s)
+        return
+    found = held(path)
+    where = "at a state checkpoint" if found["stateful"] else "anywhere"
+    line = (
+        f"{node}: {found['blocks']} blocks of {found['block_tokens']} tokens, "
+        f"{found['states']} states; a prefix is reused {where}"
+    )
+    Output(as_json=as_json).result(found, lambda: [line])
 
 
 def _agent_socket(node: str, config: Path | None, place: Place) -> Path:

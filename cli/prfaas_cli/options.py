@@ -38,6 +38,7 @@ class DeployOptions:
     pipelining: str = Pipelining.LAYER.value
     decode_cache: bool = False
     role_switch: bool = False
+    cache_events: bool = False
     engine: str = EngineKind.SGLANG.value
     instances: tuple[int, ...] = (1, 1, 1)
     profiles: tuple[str, ...] = ("paper-1t-h200", "paper-1t-h20")

@@ -58,7 +58,8 @@ class EngineSection:
     what is new. `role_switch`: the engine may change between prefill and decode while it runs; it
     needs `decode_cache` (SGLang keeps one cache through both roles) and a bootstrap port whatever
     its role. `decode_cuda_graph_memory_gb` of device memory must be free for it to become a decode
-    that captures graphs.
+    that captures graphs. `cache_events`: publish every change of the prefix cache, for who routes
+    by it.
     """
 
     model_path: str
@@ -71,6 +72,7 @@ class EngineSection:
     decode_cache: bool = False
     role_switch: bool = False
     decode_cuda_graph_memory_gb: float = 0.0
+    cache_events: bool = False
     extra_args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
 

@@ -29,7 +29,7 @@ from prfaas_agent.registration import Registered
 from prfaas_agent.role_file import with_kept_role, with_role
 from prfaas_agent.role_switch import RoleChange, RoleSwitch, Serving
 from prfaas_agent.security_checks import security_problems
-from prfaas_agent.sglang_args import stats_socket
+from prfaas_agent.sglang_args import events_socket, stats_socket
 from prfaas_agent.shared_memory import shared_files
 from prfaas_agent.state_file import write_json
 from prfaas_agent.tls_proxy import proxies
@@ -150,7 +150,7 @@ class Agent:
             logger.warning("ended %d processes of an engine that no file names", strays)
         problems = node_problems(self._config, ports=not running)
         problems += security_problems(self._config)
-        paths = (stats_socket(self._config), self._files.control)
+        paths = (stats_socket(self._config), events_socket(self._config), self._files.control)
         problems += [problem for path in paths if (problem := socket_path_problem(path))]
         refuse(problems, what=self._config.node.name)
 

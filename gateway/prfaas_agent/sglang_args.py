@@ -64,6 +64,8 @@ def engine_arguments(config: NodeConfig, facts: ModelFacts) -> list[str]:
         disaggregation += ["--disaggregation-decode-enable-radix-cache"]
     if engine.role_switch:
         disaggregation += ["--enable-pd-role-switch"]
+    if engine.cache_events:
+        disaggregation += ["--kv-events-config", json.dumps({"publisher": "prfaas"})]
     return plain_arguments(
         model_path=engine.model_path,
         model_id=model_id_of(engine),
@@ -108,6 +110,8 @@ def engine_environment(config: NodeConfig, *, interface: str) -> dict[str, str]:
         "PRFAAS_SECURITY": json.dumps(_security_values(config), sort_keys=True),
         "PRFAAS_IDENTITY": str(identity_of(config)),
     }
+    if engine.cache_events:
+        environment["PRFAAS_EVENTS_SOCKET"] = str(events_socket(config))
     if config.security.mode is SecurityMode.MTLS:
         interface = "lo"  # gloo's listeners are for this engine's own processes
     if engine.device == "cpu":
@@ -131,6 +135,11 @@ def identity_of(config: NodeConfig) -> Identity:
 def stats_socket(config: NodeConfig) -> Path:
     """Return the Unix socket on which the engine's plugin serves its transfer counters."""
     return Path(config.node.state_dir).absolute() / f"{config.node.name}.stats.sock"
+
+
+def events_socket(config: NodeConfig) -> Path:
+    """Return the Unix socket on which the engine's plugin publishes the events of its cache."""
+    return Path(config.node.state_dir).absolute() / f"{config.node.name}.events.sock"
 
 
 def model_id_of(engine: EngineSection) -> str:

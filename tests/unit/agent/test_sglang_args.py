@@ -61,6 +61,16 @@ def test_a_decode_cache_is_asked_for() -> None:
     assert option not in engine_arguments(node(Role.DECODE), DENSE)
 
 
+def test_cache_events_are_published_where_asked_for() -> None:
+    silent, telling = node(Role.PREFILL), node(Role.PREFILL, cache_events=True)
+    assert "--kv-events-config" not in engine_arguments(silent, DENSE)
+    config = json.loads(value_of(engine_arguments(telling, DENSE), "--kv-events-config"))
+    assert config == {"publisher": "prfaas"}
+    assert "PRFAAS_EVENTS_SOCKET" not in engine_environment(silent, interface="lo")
+    environment = engine_environment(telling, interface="lo")
+    assert environment["PRFAAS_EVENTS_SOCKET"] == "/s/b-prefill-0.events.sock"
+
+
 def test_only_hybrids_get_the_state_options() -> None:
     assert "--mamba-radix-cache-strategy" in engine_arguments(node(Role.DECODE), HYBRID)
     assert "--mamba-radix-cache-strategy" not in engine_arguments(node(Role.DECODE), DENSE)
