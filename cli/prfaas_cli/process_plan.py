@@ -146,6 +146,7 @@ def _engine_node(
         fork_server="" if options.is_twin else str(place.fork_socket),
         decode_cache=options.decode_cache,
         role_switch=options.role_switch,
+        cache_events=options.cache_events,
         extra_args=(*dtype, *options.engine_args),
     )
     node = _node(
