@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from transport_rig import until
 
-from prfaas_transport import StatsServer, read_stats, serve_stats
+from prfaas_transport import StatsServer, read_stats, serve_stats, stats_reader
 from prfaas_transport.stats_socket import MAX_STREAMS
 
 
@@ -130,13 +130,14 @@ def test_what_is_no_request_ends_the_connection(
 
 
 def test_a_reader_that_does_not_read_is_dropped_and_costs_others_nothing(
-    server: StatsServer, tmp_path: Path
+    server: StatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stats_reader, "STALL_S", 0.5)
     with (
         connect(tmp_path / "s", b'{"stream": 100}\n') as stalled,
         connect(tmp_path / "s", b'{"stream": 100}\n') as reader,
     ):
-        times = lines(reader, 30)  # 3 s, and more than STALL_S
+        times = lines(reader, 12)  # a second, and more than STALL_S
         gaps_s = [after - before for before, after in itertools.pairwise(times)]
         assert max(gaps_s) < 1.0
         assert len(server._readers) == 1
