@@ -15,7 +15,7 @@ import numpy as np
 from prfaas.transfer.compression import TRY
 from prfaas.transfer.send_room import ChunkOut
 from prfaas_transport.buffers import EncodedChunk, Segment
-from prfaas_transport.codec import Codec, Plane, join, sample_of, split
+from prfaas_transport.codec import Codec, join, sample_of
 from prfaas_transport.lane import Lane
 from prfaas_transport.lane_owner import LaneOwner
 
@@ -67,18 +67,16 @@ class ChunkCoder:
         cpu_s = time.thread_time()
         try:
             width = width or self._best_width(segment, chunk)
-            began_s = time.monotonic()
-            planes: list[Plane] = split(segment.payload, width)
+            planes = self._codec.split(segment.payload, width)
         finally:
             self._claims.in_call.release()
         parts = self._codec.encode(planes)
-        seconds, cpu_s = time.monotonic() - began_s, time.thread_time() - cpu_s
         frame = chunk.frame
         if parts is not None:
             frame = replace(frame, payload_bytes=sum(map(len, parts)), encoding=width)
         with self._lock:
             self._claims.sending = ()
-            self._owner.encoded(lane.number, frame, seconds=seconds, cpu_s=cpu_s)
+            self._owner.encoded(lane.number, frame, time.thread_time() - cpu_s)
             if parts is not None and not segment.is_dropped:
                 lane.put_encoded(segment, frame, [memoryview(part) for part in parts])
 

@@ -42,25 +42,42 @@ _PARAMETERS = zstandard.ZstdCompressionParameters(
 
 
 class Codec:
-    """Encodes and decodes for one thread; all the work is done without the GIL."""
+    """Encodes and decodes for one thread; what takes long is done without the GIL.
+
+    Its scratch memory grows to twice the largest payload and stays: pages of new memory cost as
+    much as splitting does.
+    """
 
     def __init__(self) -> None:
+        self._gathered = np.empty(0, np.uint8)
+        self._planes = np.empty(0, np.uint8)
         self._compressor = zstandard.ZstdCompressor(compression_params=_PARAMETERS)
         self._decompressor = zstandard.ZstdDecompressor()
 
+    def split(self, views: Sequence[memoryview], width: int) -> list[Plane]:
+        """Return the byte planes of a payload, whose bytes are a multiple of `width`.
+
+        They are copies, in memory that the next call uses again.
+        """
+        num_bytes = sum(map(len, views))
+        if self._planes.size < num_bytes:
+            self._planes = np.empty(num_bytes, np.uint8)
+        data = views[0] if len(views) == 1 else self._gather(views, num_bytes)
+        return _split(data, list(self._planes[:num_bytes].reshape(width, -1)))
+
     def encode(self, planes: Sequence[Plane]) -> list[Buffer] | None:
-        """Return the payload, in parts; None if it would not be smaller."""
+        """Return the payload, in parts of their own; None if it would not be smaller."""
         parts = [self._encode_plane(plane) for plane in planes]
         head = b"".join(_SIZE.pack(len(part)) for part in parts)
         plain_bytes = sum(plane.size for plane in planes)
         if len(head) + sum(map(len, parts)) >= _SMALLER * plain_bytes:
             return None
-        return [head, *parts]
+        return [head, *(part if isinstance(part, bytes) else bytes(part) for part in parts)]
 
     def best_width(self, sample: bytes, item_bytes: int) -> int:
         """Return the width, of those that divide items, whose planes are smallest; else 1."""
         sizes = {
-            width: sum(len(self._encode_plane(plane)) for plane in _split_bytes(sample, width))
+            width: sum(len(self._encode_plane(plane)) for plane in _planes_of(sample, width))
             for width in WIDTHS
             if not item_bytes % width and not len(sample) % width
         }
@@ -84,6 +101,15 @@ class Codec:
             planes.append(self._decode_plane(payload[at : at + size], plane_bytes))
             at += size
         return planes
+
+    def _gather(self, views: Sequence[memoryview], num_bytes: int) -> memoryview:
+        if self._gathered.size < num_bytes:
+            self._gathered = np.empty(num_bytes, np.uint8)
+        data, at = self._gathered.data[:num_bytes], 0
+        for view in views:
+            data[at : at + len(view)] = view
+            at += len(view)
+        return data
 
     def _encode_plane(self, plane: Plane) -> Buffer:
         packed = self._compressor.compress(plane.data)
@@ -114,14 +140,12 @@ def sample_of(views: Sequence[memoryview]) -> bytes:
     return bytes(sample)
 
 
-def split(views: Sequence[memoryview], width: int) -> list[Plane]:
-    """Return the byte planes of a payload, copies; all its bytes are a multiple of `width`."""
-    return _split_bytes(views[0] if len(views) == 1 else b"".join(views), width)
+def _planes_of(data: Buffer, width: int) -> list[Plane]:
+    return _split(data, [np.empty(len(data) // width, np.uint8) for _ in range(width)])
 
 
-def _split_bytes(data: Buffer, width: int) -> list[Plane]:
-    elements = np.frombuffer(data, _ELEMENTS[width])
-    planes = [np.empty(elements.size, np.uint8) for _ in range(width)]
+def _split(data: Buffer, planes: list[Plane]) -> list[Plane]:
+    elements = np.frombuffer(data, _ELEMENTS[len(planes)])
     for place, plane in enumerate(planes):
         if place:
             np.right_shift(elements, 8 * place, out=plane, casting="unsafe")

@@ -76,8 +76,8 @@ class TransportConfig:
 
     @property
     def codec_threads(self) -> int:
-        """How many cores encoding may take: those that the lanes leave, half of the machine's."""
-        return max(1, min(self.io_threads, len(os.sched_getaffinity(0)) // 2))
+        """How many threads encode at a time: as many as there are cores for, of those that do."""
+        return min(self.io_threads, len(os.sched_getaffinity(0)))
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:

@@ -38,8 +38,8 @@ class LaneOwner(Protocol):
     def encoding_width(self, lane: int, chunk: Chunk) -> int | None:
         """Return the width of elements to encode a chunk by, 0: the best, None: it stays plain."""
 
-    def encoded(self, lane: int, chunk: Chunk, *, seconds: float, cpu_s: float) -> None:
-        """A chunk that was to be encoded goes out with this frame; so long it took."""
+    def encoded(self, lane: int, chunk: Chunk, cpu_s: float) -> None:
+        """A chunk that was to be encoded goes out with this frame; so much it cost."""
 
     def is_intact(self, lane: int, digest: int | None) -> bool:
         """Say whether the payload that was read has its digest, as far as that is checked."""

@@ -189,7 +189,7 @@ class _Owner:
     def encoding_width(self, lane: int, chunk: Chunk) -> int | None:  # noqa: ARG002 - LaneOwner
         raise AssertionError(f"a receiver sends no chunks ({chunk})")
 
-    def encoded(self, lane: int, chunk: Chunk, *, seconds: float, cpu_s: float) -> None:  # noqa: ARG002
+    def encoded(self, lane: int, chunk: Chunk, cpu_s: float) -> None:  # noqa: ARG002 - LaneOwner
         raise AssertionError(f"a receiver sends no chunks ({chunk})")
 
     def payload(self, chunk: ChunkOut) -> list[memoryview]:

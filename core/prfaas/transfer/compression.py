@@ -19,10 +19,11 @@ SMALLEST_BYTES = 16 << 10
 class CompressionLimits:
     """When what pays. Pairs are (to go on, to start).
 
-    threads: how many cores the codec may keep busy.
+    threads: how many threads may encode at a time, a core for each.
     limited_share: of the time in which bytes waited, that in which they waited for the link.
     ratio: plain bytes per byte sent.
-    headroom: what the codec does per second, of what it would have to do to keep the link full.
+    headroom: what the codec can do per second, of what it must do to keep the link full. That is
+        reckoned by its CPU seconds: a busy machine gives it fewer, which the trial shows.
     gain: least ratio of the goodput with and without, after `trial_s`.
     smooth_s: time constant of shares and rates.
     samples: chunks that are encoded to see what comes of it, while it is off.
@@ -33,11 +34,11 @@ class CompressionLimits:
     threads: int = 1
     limited_share: tuple[float, float] = (0.4, 0.7)
     ratio: tuple[float, float] = (1.05, 1.1)
-    headroom: tuple[float, float] = (1.1, 1.5)
+    headroom: tuple[float, float] = (1.0, 1.25)
     gain: float = 1.03
     smooth_s: float = 0.6
     trial_s: float = 1.0
-    samples: int = 4
+    samples: int = 8
     pause_s: float = 2.0
     max_pause_s: float = 60.0
 
@@ -61,16 +62,16 @@ class CodecRate:
     window_bytes: int = 64 << 20
     plain_bytes: float = 0.0
     sent_bytes: float = 0.0
-    seconds: float = 0.0
+    cpu_s: float = 0.0
 
-    def take(self, plain_bytes: int, sent_bytes: int, seconds: float) -> None:
+    def take(self, plain_bytes: int, sent_bytes: int, cpu_s: float) -> None:
         """Count a chunk."""
         if self.plain_bytes > self.window_bytes:
             self.plain_bytes, self.sent_bytes = self.plain_bytes / 2, self.sent_bytes / 2
-            self.seconds /= 2
+            self.cpu_s /= 2
         self.plain_bytes += plain_bytes
         self.sent_bytes += sent_bytes
-        self.seconds += seconds
+        self.cpu_s += cpu_s
 
     @property
     def ratio(self) -> float:
@@ -79,8 +80,8 @@ class CodecRate:
 
     @property
     def bytes_per_s(self) -> float:
-        """Plain bytes per second of one thread; 0 if nothing is known."""
-        return self.plain_bytes / self.seconds if self.seconds > 0 else 0.0
+        """Plain bytes per CPU second; 0 if nothing is known."""
+        return self.plain_bytes / self.cpu_s if self.cpu_s > 0 else 0.0
 
 
 class CompressionControl:
@@ -93,6 +94,7 @@ class CompressionControl:
         self.is_on = False
         self.verdict = Verdict.LINK_NOT_FULL
         self.rate = CodecRate()
+        self._seen = self.rate
         self._limits = limits or CompressionLimits()
         self._limited = 0.0
         self._samples_left = 0
@@ -113,10 +115,11 @@ class CompressionControl:
             return True
         return False
 
-    def coded(self, plain_bytes: int, sent_bytes: int, seconds: float) -> None:
+    def coded(self, plain_bytes: int, sent_bytes: int, cpu_s: float) -> None:
         """Learn from a chunk; those that were left plain have equal sizes."""
         self._samples += 1
-        self.rate.take(plain_bytes, sent_bytes, seconds)
+        self.rate.take(plain_bytes, sent_bytes, cpu_s)
+        self._seen = self.rate
 
     def observe(self, signals: PeerSignals, acked_bytes: int, now: float) -> None:
         """Take a period's signals; `acked_bytes` is all that was acknowledged so far, decoded."""
@@ -140,8 +143,8 @@ class CompressionControl:
         return {
             "is_on": self.is_on,
             "verdict": str(self.verdict),
-            "ratio": self.rate.ratio,
-            "codec_bytes_per_s": self.rate.bytes_per_s * self._limits.threads,
+            "ratio": self._seen.ratio,
+            "codec_bytes_per_s": self._seen.bytes_per_s * self._limits.threads,
             "link_limited_share": self._limited,
         }
 

@@ -150,11 +150,8 @@ class Sender(SenderRooms):
             state.peer.compression.coded(chunk.plain_bytes, chunk.plain_bytes, 0.0)
         return width
 
-    def encoded(self, lane: LaneId, chunk: Chunk, *, seconds: float, cpu_s: float) -> None:
-        """Learn what became of a chunk that was to be encoded: its frame is that which goes out.
-
-        `seconds` on the clock are what counts for the link, `cpu_s` is what it cost.
-        """
+    def encoded(self, lane: LaneId, chunk: Chunk, cpu_s: float) -> None:
+        """Learn what became of a chunk that was to be encoded: its frame is that which goes out."""
         saved_bytes = chunk.plain_bytes - chunk.payload_bytes
         self._codings.note(
             (chunk.group, chunk.entry), chunk.encoding, chunk.plain_bytes, chunk.payload_bytes
@@ -165,7 +162,7 @@ class Sender(SenderRooms):
         self.counters.encode_cpu_s += cpu_s
         state = self._lanes.get(lane)
         if state is not None and state.peer is not None:
-            state.peer.compression.coded(chunk.plain_bytes, chunk.payload_bytes, seconds)
+            state.peer.compression.coded(chunk.plain_bytes, chunk.payload_bytes, cpu_s)
 
     def sampled(self, sample: LaneSample) -> None:
         """Take a reading of a lane; every lane should be read about five times a second.

@@ -26,7 +26,7 @@ from transport_rig import (
 from prfaas.transfer.compression import CompressionControl
 from prfaas.wire import Chunk, Decoder, Feature, Fin, Frame, Open, Welcome, encode
 from prfaas_transport import Entry, Group, Layout, RoomFailed, RoomOpened, RoomReceived, chunk_coder
-from prfaas_transport.codec import Codec, split
+from prfaas_transport.codec import Codec
 from prfaas_transport.tls import TlsChannels
 
 Keep = Callable[[Any], Any]
@@ -132,12 +132,13 @@ def test_abort_waits_until_the_rooms_memory_is_read(
 ) -> None:
     torn: list[int] = []
 
-    def slow_split(views: list[memoryview], width: int) -> Any:
+    def slow_split(codec: Codec, views: list[memoryview], width: int) -> Any:
         time.sleep(0.004)
         torn.extend(1 for view in views if not any(view))
-        return split(views, width)
+        return work(codec, views, width)
 
-    monkeypatch.setattr(chunk_coder, "split", slow_split)
+    work = Codec.split
+    monkeypatch.setattr(Codec, "split", slow_split)
     send, receive = sends(keep, chunk_bytes=PAGE_BYTES, io_threads=4), receives(keep, lanes=8)
     original = [entry.copy() for entry in send.arrays["kv"]]
     for room in range(15):
@@ -245,7 +246,7 @@ def chunk_of(room: Open, payload: bytes, encoding: int = 2) -> Chunk:
 
 def good_payload(seed: int) -> bytes:
     data = bf16_bytes(4 * PAGE_BYTES, seed)
-    return b"".join(Codec().encode(split([memoryview(data)], 2)) or ())
+    return b"".join(Codec().encode(Codec().split([memoryview(data)], 2)) or ())
 
 
 def test_what_does_not_decode_ends_the_lane_and_writes_nothing(keep: Keep) -> None:

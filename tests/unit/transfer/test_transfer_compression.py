@@ -153,7 +153,7 @@ def test_on_no_path_is_more_lost_than_the_trials_cost(
     off = min(link, cpu)
     path.run(60)
     assert path.run(300) >= 0.97 * off
-    it_pays = ratio > 1.12 and 1 / (1 / cpu + 1 / codec) > 1.6 * link * ratio
+    it_pays = ratio > 1.12 and 1 / (1 / cpu + 1 / codec) > 1.3 * link * ratio
     if it_pays:
         assert path.control.is_on
         assert path.run(60) > 0.98 * ratio * off
@@ -207,12 +207,12 @@ def test_what_was_encoded_is_counted_and_remembered() -> None:
     machine, kv, _ = sender(Feature.COMPRESSION)
     assert machine.encoding_width(1, kv.frame) == 0
     sent = replace(kv.frame, payload_bytes=70_000, encoding=Encoding.PLANES_2)
-    machine.encoded(1, sent, seconds=0.001, cpu_s=0.0005)
+    machine.encoded(1, sent, 0.001)
     assert machine.encoding_width(1, kv.frame) == 2
     told = machine.describe()
     assert told["chunks_encoded_total"] == 1
     assert told["encoding_saved_bytes_total"] == kv.frame.payload_bytes - 70_000
-    assert told["encode_cpu_s_total"] == 0.0005
+    assert told["encode_cpu_s_total"] == 0.001
     compression = told["peers"]["d"]["compression"]
     assert compression["ratio"] == pytest.approx(kv.frame.payload_bytes / 70_000)
     assert compression["codec_bytes_per_s"] == pytest.approx(3 * kv.frame.payload_bytes / 0.001)
@@ -221,6 +221,6 @@ def test_what_was_encoded_is_counted_and_remembered() -> None:
 def test_what_is_encoded_after_its_lane_has_gone_is_only_counted() -> None:
     machine, kv, _ = sender(Feature.COMPRESSION)
     machine.lane_closed(1, "reset")
-    machine.encoded(1, kv.frame, seconds=0.001, cpu_s=0.0005)
+    machine.encoded(1, kv.frame, 0.001)
     assert machine.describe()["chunks_left_plain_total"] == 1
     assert machine.encoding_width(1, kv.frame) is None
