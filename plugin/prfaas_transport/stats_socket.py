@@ -162,9 +162,10 @@ class StatsServer:
 
     def _drop(self, reader: StatsReader, why: str) -> None:
         log.debug("stats socket %s: reader dropped: %s", self._path, why)
+        fd = reader.sock.fileno()
         self._selector.unregister(reader.sock)
-        del self._readers[reader.sock.fileno()]
         reader.sock.close()
+        del self._readers[fd]
 
 
 def serve_stats(path: str | Path, read: Callable[[], dict[str, Any]]) -> StatsServer:

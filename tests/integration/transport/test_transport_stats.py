@@ -139,8 +139,8 @@ def test_a_reader_that_does_not_read_is_dropped_and_costs_others_nothing(
     ):
         times = lines(reader, 12)  # a second, and more than STALL_S
         gaps_s = [after - before for before, after in itertools.pairwise(times)]
-        assert max(gaps_s) < 1.0
-        assert len(server._readers) == 1
+        assert max(gaps_s) < 1.5
+        until(lambda: len(server._readers) == 1)
         with contextlib.suppress(ConnectionResetError):
             while stalled.recv(1 << 20):
                 pass
