@@ -1,6 +1,7 @@
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from prfaas_plugin.layerwise.counters import Fallback
 from prfaas_plugin.layerwise.entry_map import Kind, LayerKey
 from prfaas_plugin.layerwise.pipeline import LayerPipeline
 from prfaas_plugin.layerwise.planner import UnsupportedEngineError
-from prfaas_plugin.layerwise.readiness import InOrder
+from prfaas_plugin.layerwise.readiness import InOrder, readiness_of
 
 ONE = Ask(prompt_tokens=8, decode_pages=0, cached_pages=0, chunk_tokens=8)
 FIRST = LayerKey(Kind.ATTENTION, 0)
@@ -223,3 +224,29 @@ def test_nothing_is_held_for_rooms_that_go_chunk_by_chunk(world: World) -> None:
     world.run_batch(world.requests)
     world.allocator.free_group_begin()
     assert world.pipeline.hold(0) is None
+
+
+class FakeCudaEvent:
+    """Comes when the test says so."""
+
+    recorded: ClassVar[list["FakeCudaEvent"]] = []
+
+    def __init__(self) -> None:
+        self.has_come = False
+
+    def record(self) -> None:
+        self.recorded.append(self)
+
+    def query(self) -> bool:
+        return self.has_come
+
+
+def test_on_cuda_each_mark_is_an_event_of_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = SimpleNamespace(Event=FakeCudaEvent)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(FakeCudaEvent, "recorded", [])
+    readiness = readiness_of("cuda")
+    probes = [readiness.mark(), readiness.mark()]
+    FakeCudaEvent.recorded[0].has_come = True
+    assert [probe() for probe in probes] == [True, False]
+    assert readiness_of("cpu").mark()()

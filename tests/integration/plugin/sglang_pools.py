@@ -1,15 +1,25 @@
-"""Hold and release frees of SGLang's allocators; prints sizes as JSON."""
+"""What layer-wise sending asks of SGLang's allocators and pools; prints it as JSON."""
 
 import json
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from sglang.srt.disaggregation.base.conn import StateType
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
 from sglang.srt.mem_cache.base_swa_memory_pool import BaseSWAKVPool
+from sglang.srt.mem_cache.memory_pool import (
+    DSATokenToKVPool,
+    HybridLinearKVPool,
+    MHATokenToKVPool,
+    MLATokenToKVPool,
+)
+from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 
+from prfaas_plugin.layerwise.entry_map import UnsupportedPoolError, parts_by_layer
 from prfaas_plugin.layerwise.held_frees import HeldFrees
 
 SIZE = 64
@@ -76,12 +86,64 @@ def run(allocator: Any) -> tuple[list[dict[str, int]], list[int]]:
     return sizes, pages
 
 
-def main() -> None:
+def held_frees() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, allocator in allocators().items():
         sizes, pages = run(allocator)
         for key in sizes[0]:
             found[key or name] = {"sizes": [size[key] for size in sizes], "pages": pages}
+    return found
+
+
+def pool(kind: type, **attributes: Any) -> Any:
+    made = object.__new__(kind)
+    made.__dict__.update(attributes)
+    return made
+
+
+def kv_args(num_entries: int, **changes: Any) -> SimpleNamespace:
+    values = {"kv_item_lens": [8] * num_entries, "kv_layer_ids": [], "state_types": []}
+    return SimpleNamespace(**(values | changes))
+
+
+def pools() -> dict[str, tuple[SimpleNamespace, Any]]:
+    plain = {"start_layer": 0, "layer_num": 3}
+    full = pool(MHATokenToKVPool, **plain)
+    mamba = {"state_types": [StateType.MAMBA], "state_item_lens": [[4, 0, 4, 4]]}
+    mamba["state_layer_ids"] = [[0, 1, 0, 1]]
+    window = {"state_types": [StateType.SWA], "state_item_lens": [[8] * 4]}
+    layers = {0: (0, True), 1: (0, False), 2: (1, True)}
+    swa = pool(SWAKVPool, full_kv_pool=full, swa_kv_pool=full, layers_mapping=layers)
+    return {
+        "dense": (kv_args(6), full),
+        "latent": (kv_args(3), pool(MLATokenToKVPool, **plain)),
+        "hybrid": (
+            kv_args(2, kv_layer_ids=[2, 2], **mamba),
+            pool(HybridLinearKVPool, full_kv_pool=full),
+        ),
+        "window": (kv_args(2, **window), swa),
+        "odd length": (kv_args(5), full),
+        "other pool": (kv_args(6), pool(DSATokenToKVPool, **plain)),
+    }
+
+
+def layer_parts() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, (arguments, kind) in pools().items():
+        try:
+            parts = parts_by_layer(arguments, kind)
+        except UnsupportedPoolError as error:
+            found[name] = str(error)
+            continue
+        found[name] = {
+            f"{key.kind}.{key.layer_id}": [[p.group, *p.entries] for p in of_layer]
+            for key, of_layer in parts.items()
+        }
+    return found
+
+
+def main() -> None:
+    found = {"held_frees": held_frees(), "layer_parts": layer_parts()}
     sys.stdout.write(json.dumps(found) + "\n")
 
 
