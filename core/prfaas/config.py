@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, get_args, get_origin, get_type_hints
 
 from prfaas.errors import ConfigError
+from prfaas.pool_section import PoolSection, pool_limits
 from prfaas.records import Role
 from prfaas.twin_section import EngineKind, TwinSection, twin_limits
 
@@ -153,6 +154,7 @@ class NodeConfig:
     etcd: EtcdSection = field(default_factory=EtcdSection)
     engine: EngineSection | None = None
     twin: TwinSection | None = None
+    pool: PoolSection = field(default_factory=PoolSection)
     transfer: TransferSection = field(default_factory=TransferSection)
     security: SecuritySection = field(default_factory=SecuritySection)
     gateway: GatewaySection | None = None
@@ -246,6 +248,7 @@ def _check_values(config: NodeConfig, source: str) -> None:
         checks.append(("engine.decode_cuda_graph_memory_gb", memory_gb, 0, 1024))
     if config.twin:
         checks.extend(twin_limits(config.twin))
+    checks.extend(pool_limits(config.pool))
     if config.gateway:
         gateway = config.gateway
         checks.append(("gateway.threshold_tokens", gateway.threshold_tokens, 0, 1 << 30))
