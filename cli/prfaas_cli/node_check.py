@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from prfaas.config import NodeConfig
-from prfaas.records import Role
+from prfaas.records import NodeRecord, Role
 from prfaas_agent.checks import model_problem, port_problem, sglang_problem
 from prfaas_agent.security_checks import security_problems
+from prfaas_cli import peer_check
 
 _HOOKS_TIMEOUT_S = 180.0
-_ETCD_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,35 @@ def _check_config(config: NodeConfig) -> Iterator[Finding]:
     assert section is not None
     yield _finding("model", model_problem(section.model_path))
     yield _finding("security", "; ".join(security_problems(config)) or None)
-    yield _finding("etcd", _etcd_problem(config))
+    nodes, problem = peer_check.registered(config)
+    yield _finding("etcd", problem)
+    if config.node.name in {node.name for node in nodes}:
+        yield Finding("ports", ok=True, detail=f"{config.node.name} is running and has them")
+    else:
+        yield from _check_ports(config)
+    if nodes:
+        yield from _check_peers(config, nodes)
+
+
+def _check_ports(config: NodeConfig) -> Iterator[Finding]:
     if config.node.role is not Role.GATEWAY or (config.gateway and config.gateway.listen_fd < 0):
         yield _finding("port", port_problem(config.node.host, config.node.port))
+    if config.node.agent_port:
+        yield _finding("agent port", port_problem(config.node.host, config.node.agent_port))
     if config.engine and config.engine.bootstrap_port:
         problem = port_problem(config.node.host, config.engine.bootstrap_port)
         yield _finding("bootstrap port", problem)
+
+
+def _check_peers(config: NodeConfig, nodes: Sequence[NodeRecord]) -> Iterator[Finding]:
+    """Look at the nodes that are registered: do they fit, and can they be reached from here."""
+    yield _finding("layout", peer_check.layout_problems(nodes))
+    problems = list(peer_check.unreachable(config, nodes))
+    for name, problem in problems:
+        yield _finding(name, problem)
+    if not problems:
+        names = ", ".join(sorted(node.name for node in nodes))
+        yield Finding("peers", ok=True, detail=f"all answer: {names}")
 
 
 def _finding(name: str, problem: str | None) -> Finding:
@@ -88,20 +111,3 @@ def _hooks_program(device: str) -> str:
     """Return the check as a program; without a GPU SGLang imports only with the CPU kit's help."""
     prepare = "from prfaas_cpu.launch import preload; preload();" if device == "cpu" else ""
     return f"import sys; {prepare} from prfaas_plugin.check import main; sys.exit(main())"
-
-
-def _etcd_problem(config: NodeConfig) -> str | None:
-    import asyncio
-
-    from prfaas.errors import ConfigError
-    from prfaas_coord import EtcdClient, EtcdError
-
-    async def ask() -> None:
-        async with EtcdClient.of(config, call_timeout_s=_ETCD_TIMEOUT_S) as client:
-            await client.get("/prfaas")
-
-    try:
-        asyncio.run(ask())
-    except (EtcdError, ConfigError) as error:
-        return f"{error}; start etcd or correct etcd.endpoints"
-    return None

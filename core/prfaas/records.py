@@ -56,7 +56,8 @@ class NodeRecord(_JsonRecord):
     states beside paged KV: its prefixes are reusable only at prompt ends and, where
     `checkpoint_tokens` > 0, at multiples of that (the engine's chunked prefill size). A `draining`
     node finishes what it has and shall get nothing new. `agent_url` is the HTTP base of its agent,
-    for who watches the node; empty where it has none.
+    for who watches the node; empty where it has none. `layout` is the digest of what one of its
+    `tp_size` workers transfers, empty if unknown: only like can be sent to like.
     """
 
     name: str
@@ -76,6 +77,8 @@ class NodeRecord(_JsonRecord):
     started_at_s: float = 0.0
     draining: bool = False
     agent_url: str = ""
+    layout: str = ""
+    tp_size: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "role", Role(self.role))

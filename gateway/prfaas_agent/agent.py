@@ -5,10 +5,11 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from enum import Enum, auto
+from typing import Any
 
 from prfaas.config import NodeConfig
 from prfaas.errors import PrfaasError, StateError
@@ -40,6 +41,8 @@ FORK_SERVER_WAIT_S = 180.0
 _LAUNCH_RETRY_S = 0.5
 _HEALTH_RETRY_S = 0.5
 _PROGRESS_EVERY_S = 5.0
+_LAYOUT_WAIT_S = 2.0
+_LAYOUT_LOOK_S = 0.2
 
 #: Registers a record for as long as the context is open; never fails, whatever etcd does.
 Register = Callable[[NodeRecord], AbstractAsyncContextManager[Registered]]
@@ -133,7 +136,8 @@ class Agent:
             async def describe(engine: Engine) -> tuple[list[str], NodeRecord]:
                 self._config = config
                 info = await self._http.server_info()
-                record = node_record(config, engine, self._facts, info)
+                layout = await self._layout()
+                record = node_record(config, engine, self._facts, info, layout=layout)
                 return self._kind.arguments(config, self._facts), record
 
             switch = RoleSwitch(config, self._files, self._http, serving, describe)
@@ -278,12 +282,21 @@ class Agent:
     async def _with_record(self, engine: Engine) -> Engine:
         """Ask the engine what it is, and keep the answer for the agent that may adopt it."""
         info = await self._http.server_info()
-        record = node_record(self._config, engine, self._facts, info)
+        layout = await self._layout()
+        record = node_record(self._config, engine, self._facts, info, layout=layout)
         shared = tuple(sorted(shared_files(processes.session_members(engine.process))))
         workers = engines.find_workers(engine)
         engine = replace(engine, record=record, shared_files=shared, workers=workers)
         engines.write(self._files, engine)
         return engine
+
+    async def _layout(self) -> Mapping[str, Any]:
+        """Return what the engine's plugin says of its layout, empty if it does not tell in time."""
+        deadline_s = time.monotonic() + _LAYOUT_WAIT_S
+        while not self._stats.is_fresh and time.monotonic() < deadline_s:
+            await self._stats.wait_changed(_LAYOUT_LOOK_S)
+        layout = self._stats.values.get("layout")
+        return layout if isinstance(layout, dict) else {}
 
     async def _sleep(self, seconds: float) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from prfaas.config import NodeConfig, SecurityMode
@@ -9,6 +10,8 @@ from prfaas.records import NodeRecord, Role
 from prfaas_agent.engine import Engine
 from prfaas_agent.model_facts import ModelFacts
 from prfaas_agent.sglang_args import CPU_CONTEXT_TOKENS, LOOPBACK, model_id_of
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def node_url(config: NodeConfig) -> str:
@@ -33,9 +36,18 @@ def own_url(config: NodeConfig) -> str:
 
 
 def node_record(
-    config: NodeConfig, engine: Engine, facts: ModelFacts, info: Mapping[str, Any]
+    config: NodeConfig,
+    engine: Engine,
+    facts: ModelFacts,
+    info: Mapping[str, Any],
+    *,
+    layout: Mapping[str, Any] = _NOTHING,
 ) -> NodeRecord:
-    """Return the record; `info` is SGLang's `/server_info`, empty if it was not to be had."""
+    """Return the record.
+
+    `info` is SGLang's `/server_info` and `layout` what the plugin's counters say of it; each is
+    empty if it was not to be had.
+    """
     section = config.engine
     assert section is not None
     is_prefill = config.node.role is Role.PREFILL
@@ -57,6 +69,8 @@ def node_record(
         max_running_requests=_positive(info.get("max_running_requests")),
         started_at_s=engine.started_at_s,
         agent_url=agent_url(config),
+        layout=str(layout.get("digest", "")),
+        tp_size=_positive(layout.get("tp_size")) or 1,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from prfaas.config import NodeConfig
 from prfaas.errors import ConfigError, StateError
 from prfaas.keys import nodes_prefix
+from prfaas.pairing import layout_problem
 from prfaas.records import NodeRecord
 from prfaas_coord import EtcdClient, EtcdError, Membership, Registration
 
@@ -52,21 +53,43 @@ class Member:
 
     async def nodes(self) -> list[NodeRecord]:
         """Return the records of all registered nodes. Raises: StateError."""
-        try:
-            found = await self._client.list(nodes_prefix(self._deployment))
-            return [NodeRecord.from_json(item.value) for item in found.items.values()]
-        except (EtcdError, ConfigError) as error:
-            raise StateError(f"cannot read the deployment's nodes: {error}") from None
+        return await read_nodes(self._client, self._deployment)
 
 
 @asynccontextmanager
 async def registered(config: NodeConfig, record: NodeRecord) -> AsyncIterator[Member]:
-    """Keep `record` in etcd under a lease; an etcd that is away only delays it."""
+    """Keep `record` in etcd under a lease; an etcd that is away only delays it.
+
+    Raises:
+        StateError: the node's layout is not that of the others of its model.
+    """
     deployment = config.node.deployment
-    async with (
-        EtcdClient.of(config) as client,
-        Membership(client, deployment).register(
-            record, ttl_s=config.etcd.lease_ttl_s
-        ) as registration,
-    ):
-        yield Member(client, deployment, registration)
+    async with EtcdClient.of(config) as client:
+        await _require_layout(client, deployment, record)
+        membership = Membership(client, deployment)
+        async with membership.register(record, ttl_s=config.etcd.lease_ttl_s) as registration:
+            yield Member(client, deployment, registration)
+
+
+async def _require_layout(client: EtcdClient, deployment: str, record: NodeRecord) -> None:
+    """Raises: StateError. Where etcd does not answer, peers find out when lanes are opened."""
+    try:
+        nodes = await read_nodes(client, deployment)
+    except StateError:
+        return
+    problem = layout_problem(record, nodes)
+    if problem:
+        raise StateError(f"not registered: {problem}")
+
+
+async def read_nodes(client: EtcdClient, deployment: str) -> list[NodeRecord]:
+    """Return the records of all registered nodes.
+
+    Raises:
+        StateError: they cannot be read now.
+    """
+    try:
+        found = await client.list(nodes_prefix(deployment))
+        return [NodeRecord.from_json(item.value) for item in found.items.values()]
+    except (EtcdError, ConfigError) as error:
+        raise StateError(f"cannot read the deployment's nodes: {error}") from None

@@ -12,7 +12,7 @@ from typing import Any
 from prfaas.errors import PrfaasError
 from prfaas_plugin import register
 from prfaas_plugin.backend import NAME
-from prfaas_plugin.version import check_sglang_version
+from prfaas_plugin.version import SUPPORTED, check_sglang_version
 
 
 def check_version() -> str:
@@ -39,7 +39,60 @@ def check_classes() -> str:
     return "SGLang resolves the backend to our classes"
 
 
-CHECKS: tuple[Callable[[], str], ...] = (check_version, check_choice, check_classes)
+def check_hooks() -> str:
+    """Prove that every hook of ours found its target. Raises: PrfaasError."""
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    from prfaas_plugin.layerwise import hooks
+
+    hooks.install()
+    HookRegistry.apply_hooks()
+    ours = [
+        target
+        for target, found in HookRegistry._hooks.items()  # noqa: SLF001 - there is no other way
+        if any(hook.__module__.startswith("prfaas_") for _, hook, _ in found)
+    ]
+    missing = sorted(set(ours) - HookRegistry._patched)  # noqa: SLF001
+    if missing:
+        raise PrfaasError(
+            f"{', '.join(missing)} cannot be hooked: another package changed SGLang, or it is not"
+            f" the release it says; install sglang=={SUPPORTED[-1]} afresh"
+        )
+    return f"all {len(ours)} hooks found their targets"
+
+
+def check_events() -> str:
+    """Prove that cache events can be published. Raises: PrfaasError."""
+    from sglang.srt.disaggregation.kv_events import EventPublisherFactory
+
+    from prfaas_plugin.cache_events import PUBLISHER
+
+    if PUBLISHER not in EventPublisherFactory._registry:  # noqa: SLF001
+        raise PrfaasError(f"SGLang does not know the event publisher {PUBLISHER}")
+    return f"SGLang knows the event publisher {PUBLISHER}"
+
+
+def check_role_switch() -> str:
+    """Prove that SGLang finds our manager able to change its role. Raises: PrfaasError."""
+    from sglang.srt.disaggregation import role_switch
+
+    from prfaas_plugin.manager import PrfaasKVManager
+
+    if not PrfaasKVManager.supports_role_switch or not callable(
+        getattr(role_switch, "handle_pd_role_switch", None)
+    ):
+        raise PrfaasError("SGLang's role switch is not where it was; nodes cannot change roles")
+    return "engines can change their role"
+
+
+CHECKS: tuple[Callable[[], str], ...] = (
+    check_version,
+    check_choice,
+    check_classes,
+    check_hooks,
+    check_events,
+    check_role_switch,
+)
 
 
 def run_checks() -> list[dict[str, Any]]:

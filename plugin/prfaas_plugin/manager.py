@@ -122,7 +122,8 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
         security: dict[str, Any] = {"mode": str(self.settings.security.mode)}
         if isinstance(self._channels, TlsChannels):
             security |= self._channels.stats()
-        stats = {**node.stats(), "security": security}
+        layout = {"digest": self.layout.digest().hex()[:16], "tp_size": self.attn_tp_size}
+        stats = {**node.stats(), "security": security, "layout": layout}
         if node is getattr(self, "sends", None):
             mode = self.settings.transfer.pipelining
             stats["pipelining"] = {"mode": str(mode), **self.pipeline.counters.to_json()}
