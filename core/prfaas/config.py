@@ -148,13 +148,16 @@ class GatewaySection:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """The whole file. `engine` is set for prefill and decode nodes, `gateway` for gateways."""
+    """The whole file. `engine` is set for prefill and decode nodes, `gateway` for gateways.
+
+    `pool`: the prefix pool of the host, where it has one.
+    """
 
     node: NodeSection
     etcd: EtcdSection = field(default_factory=EtcdSection)
     engine: EngineSection | None = None
     twin: TwinSection | None = None
-    pool: PoolSection = field(default_factory=PoolSection)
+    pool: PoolSection | None = None
     transfer: TransferSection = field(default_factory=TransferSection)
     security: SecuritySection = field(default_factory=SecuritySection)
     gateway: GatewaySection | None = None
@@ -173,6 +176,7 @@ def parse_node_config(text: str, *, source: str) -> NodeConfig:
     config = _parse_section(NodeConfig, raw, where=source, path="")
     assert isinstance(config, NodeConfig)
     _check_role(config, source)
+    _check_pool(config, source)
     _check_names(config, source)
     _check_values(config, source)
     _check_security(config, source)
@@ -192,6 +196,17 @@ def _check_role(config: NodeConfig, source: str) -> None:
         raise ConfigError(f"{source}: engine.bootstrap_port: {who} needs one (1 to 65535)")
     if engine.role_switch and not engine.decode_cache:
         raise ConfigError(f"{source}: engine.decode_cache: engine.role_switch needs it to be true")
+
+
+def _check_pool(config: NodeConfig, source: str) -> None:
+    if config.pool is None:
+        return
+    if config.node.role is not Role.PREFILL or config.engine is None:
+        raise ConfigError(f"{source}: pool: only a prefill node keeps prefixes in a pool")
+    if config.engine.engine is not EngineKind.SGLANG:
+        raise ConfigError(f"{source}: pool: engine.engine must be sglang")
+    if config.engine.role_switch:
+        raise ConfigError(f"{source}: pool: not with engine.role_switch")
 
 
 def _check_names(config: NodeConfig, source: str) -> None:
@@ -248,7 +263,8 @@ def _check_values(config: NodeConfig, source: str) -> None:
         checks.append(("engine.decode_cuda_graph_memory_gb", memory_gb, 0, 1024))
     if config.twin:
         checks.extend(twin_limits(config.twin))
-    checks.extend(pool_limits(config.pool))
+    if config.pool:
+        checks.extend(pool_limits(config.pool))
     if config.gateway:
         gateway = config.gateway
         checks.append(("gateway.threshold_tokens", gateway.threshold_tokens, 0, 1 << 30))

@@ -7,13 +7,13 @@ Limits = list[tuple[str, float, float, float]]
 
 @dataclass(frozen=True, slots=True)
 class PoolSection:
-    """A prefill node with a `socket` keeps prefixes in the pool that is served there.
+    """A prefill node keeps its prefixes in the pool that is served at `socket`.
 
-    Empty: no pool. `prefetch_tokens`: how many tokens a hit must have to be fetched; `host_ratio`:
-    the engine's own host memory, through which pages go, as a multiple of its device memory.
+    `prefetch_tokens`: how many tokens a hit must have to be fetched; `host_ratio`: the engine's own
+    host memory, through which pages go, as a multiple of its device memory.
     """
 
-    socket: str = ""
+    socket: str
     prefetch_tokens: int = 64
     host_ratio: float = 1.2
 

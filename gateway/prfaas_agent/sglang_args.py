@@ -13,6 +13,7 @@ from prfaas.config import EngineSection, NodeConfig, SecurityMode
 from prfaas.identity import Identity
 from prfaas.records import Role
 from prfaas_agent.model_facts import ModelFacts
+from prfaas_agent.pool_args import pool_arguments
 
 SGLANG_VERSION = "0.5.23"
 LOOPBACK = "127.0.0.1"
@@ -66,6 +67,8 @@ def engine_arguments(config: NodeConfig, facts: ModelFacts) -> list[str]:
         disaggregation += ["--enable-pd-role-switch"]
     if engine.cache_events:
         disaggregation += ["--kv-events-config", json.dumps({"publisher": "prfaas"})]
+    if config.pool is not None:
+        disaggregation += pool_arguments(config.pool, model_id=model_id_of(engine))
     return plain_arguments(
         model_path=engine.model_path,
         model_id=model_id_of(engine),

@@ -62,12 +62,13 @@ class PoolClient:
         """End the connection; leases and reservations end with it."""
         self._connection.close()
 
-    def match(self, chain: bytes, trailing: Mapping[str, int]) -> PoolMatch:
+    def match(self, chain: bytes, trailing: Mapping[str, int], *, start: int = 0) -> PoolMatch:
         """Return what is stored of a chain for a model that needs these state groups.
 
-        `trailing` says for each how many of the last pages need its states.
+        `trailing` says for each how many of the last pages need its states, as far as these are not
+        before `start`: the caller has those.
         """
-        answer = self._ask({"op": "match", "trailing": dict(trailing)}, chain)
+        answer = self._ask({"op": "match", "trailing": dict(trailing), "start": start}, chain)
         if answer is None:
             return PoolMatch()
         fields, blob = answer

@@ -103,7 +103,8 @@ class PoolService:
         if not isinstance(trailing, dict) or len(trailing) > 16:
             raise ProtocolError("pool message: trailing must be an object of at most 16 groups")
         needed = {_group(name): _whole(pages, 1, 1 << 24) for name, pages in trailing.items()}
-        match = self.pool.match(_chain(blob), needed)
+        start = _whole(fields.get("start", 0), 0, 1 << 24)
+        match = self.pool.match(_chain(blob), needed, start=start)
         lengths = np.asarray(match.usable, dtype="<u4").tobytes()
         return {"kv_pages": match.kv_pages, "boundaries": match.boundaries}, lengths
 

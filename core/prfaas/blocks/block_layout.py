@@ -25,6 +25,8 @@ class ItemLayout:
     """Items of `item_bytes` in blocks of `block_bytes`.
 
     >>> ItemLayout(512, block_bytes=65536).max_items
+    122
+    >>> ItemLayout(512, block_bytes=65536).max_items
     120
     >>> ItemLayout(1 << 20, block_bytes=65536).blocks(1)
     17

@@ -74,10 +74,10 @@ def descendants(run: Run) -> Iterator[Run]:
     return reversed(order)
 
 
-def covered_lengths(path: Path, group: str, trailing: int) -> set[int]:
+def covered_lengths(path: Path, group: str, trailing: int, *, start: int = 0) -> set[int]:
     """Return the lengths in pages at which the last `trailing` pages have states of a group.
 
-    At a length shorter than that, all pages need one.
+    Only pages from `start` on need one.
     """
     covered = bytearray(path.pages)
     for state in path.states(group):
@@ -86,7 +86,7 @@ def covered_lengths(path: Path, group: str, trailing: int) -> set[int]:
     streak = 0
     for position, has_state in enumerate(covered):
         streak = streak + 1 if has_state else 0
-        if streak >= min(trailing, position + 1):
+        if position >= start and streak >= min(trailing, position + 1 - start):
             lengths.add(position + 1)
     return lengths
 

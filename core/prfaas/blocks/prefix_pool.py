@@ -93,16 +93,17 @@ class PrefixPool:
         """Reservations, leases and waiting states."""
         return len(self._holds)
 
-    def match(self, chain: bytes, trailing: Mapping[str, int]) -> Match:
+    def match(self, chain: bytes, trailing: Mapping[str, int], *, start: int = 0) -> Match:
         """Return what is stored of a chain for a model that needs these state groups.
 
-        `trailing` says for each how many of the last pages need its states. Counts as a use.
+        `trailing` says for each how many of the last pages need its states, as far as these are not
+        before `start`: the caller has those. Counts as a use.
         """
         path = self._tree.walk(chain)
         usable = set(range(1, path.pages + 1))
         boundaries = {}
         for group, pages in trailing.items():
-            lengths = covered_lengths(path, group, pages)
+            lengths = covered_lengths(path, group, pages, start=start)
             boundaries[group] = max(lengths, default=0)
             usable &= lengths
         self._recency.touch(path)

@@ -9,6 +9,7 @@ from prfaas_cpu.kernels import (
     causal_conv1d,
     gated_delta,
     gated_norm,
+    host_cache,
     mamba2,
     shared_expert,
     sliding_window,
@@ -72,6 +73,9 @@ def install() -> None:
             setattr(mixer, name, kernel)
     for target, kernel in REPLACEMENTS.items():
         HookRegistry.register(target, kernel, HookType.REPLACE)
+    host_cache.bind_copies()
+    for target in host_cache.PINNING:
+        HookRegistry.register(target, host_cache.without_pinning, HookType.BEFORE)
     for target in WRAPPED:
         HookRegistry.register(target, sliding_window.attend, HookType.AROUND)
     _log.info("CPU kit: %d kernels replaced by torch ones", len(REPLACEMENTS) + len(UNBOUND))
