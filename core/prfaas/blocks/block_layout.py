@@ -26,8 +26,6 @@ class ItemLayout:
 
     >>> ItemLayout(512, block_bytes=65536).max_items
     122
-    >>> ItemLayout(512, block_bytes=65536).max_items
-    120
     >>> ItemLayout(1 << 20, block_bytes=65536).blocks(1)
     17
     """
