@@ -161,6 +161,8 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     ready = "ready" if document["gateway"]["ready"] else "NOT ready"
     yield f"gateway:  {ready} at {document['url']}"
     yield f"link:     {_link_line(document['link'])}"
+    for region, link in (document["links"] or {}).items():
+        yield f"signals:  from {region}: {signals_line(link)}"
     for problem in document["problems"]:
         yield f"problem:  {problem}"
     yield "" if document["problems"] else "all is well"
@@ -170,6 +172,24 @@ def _nodes_line(nodes: dict[str, Any] | None) -> str:
     if nodes is None:
         return "nodes:    unknown, etcd does not answer"
     return f"nodes:    {', '.join(nodes) or 'none'} registered"
+
+
+def signals_line(link: dict[str, Any]) -> str:
+    """Return what the gateway knows of the link from a region, as one line."""
+    from prfaas.units import format_duration, format_rate
+    from prfaas_cli.output import shown_duration
+
+    signal = link["signal"]
+    if signal is None:
+        return "none yet"
+    state = "up" if signal["up"] else "DOWN"
+    if link["is_stale"]:
+        state += f" {shown_duration(link['age_s'] or 0.0)} ago"
+    rate = link["available_bytes_per_s"]
+    carries = format_rate(8 * rate) if rate else "an unknown rate"
+    backlog = format_duration(signal["backlog_s"])
+    used, again = signal["utilisation"], signal["loss"]
+    return f"{state}, {used:.0%} of {carries} used, backlog {backlog}, {again:.1%} sent again"
 
 
 def _link_line(link: dict[str, Any] | None) -> str:

@@ -1,0 +1,21 @@
+from dataclasses import asdict
+
+from prfaas.routing import LinkSignal
+from prfaas.routing.region_link import RegionLink
+from prfaas_cli.status import signals_line
+
+
+def test_a_links_signals_fit_one_line() -> None:
+    signal = LinkSignal(utilisation=0.42, backlog_s=0.25, loss=0.012)
+    link = RegionLink(
+        signal=signal, num_paths=1, available_bytes_per_s=1.25e9, age_s=0.2, is_stale=False
+    )
+    line = signals_line(asdict(link))
+    assert line == "up, 42% of 10gbit used, backlog 250ms, 1.2% sent again"
+
+
+def test_what_is_old_down_or_unknown_says_so() -> None:
+    assert signals_line(asdict(RegionLink())) == "none yet"
+    down = LinkSignal(utilisation=0.0, backlog_s=0.0, up=False)
+    old = signals_line(asdict(RegionLink(signal=down, age_s=3.0, is_stale=True)))
+    assert old.startswith("DOWN 3.0 s ago, 0% of an unknown rate used")
