@@ -210,12 +210,12 @@ class Lane:
 
     @property
     def rtt_s(self) -> float:
-        """The round trip of the last PING, 0 before the first."""
-        return self.liveness.rtt_s or 0.0
+        """TCP's round trip when it was last asked, 0 before that."""
+        return self.sample.rtt_s if self.sample is not None else 0.0
 
     def is_stalled(self, now: float) -> bool:
         """Say whether the peer should have answered by now, and has not."""
-        return self.is_greeted and self.liveness.is_stalled(now)
+        return self.is_greeted and self.liveness.is_stalled(now, self.rtt_s)
 
     def is_dead(self, now: float, *, within_s: float) -> bool:
         """Say whether the peer is gone or stuck, or its host will have been silent for too long

@@ -6,8 +6,8 @@ from prfaas.transfer.machine import LaneId
 from prfaas.transfer.receive_peer import ReceivePeer
 from prfaas.transfer.receiver_rooms import ReceiverRooms
 
-UNANSWERED_S = 0.25
-"""A dial without an answer for so long, and for two round trips, is begun anew: TCP would wait."""
+UNANSWERED_S = 0.1
+"""A dial unanswered for so long, and for three round trips, is begun anew: TCP would wait."""
 NO_ANSWER = "no answer"
 NO_MORE_NEEDED = "no more needed"
 
@@ -33,7 +33,7 @@ class SpareLanes(ReceiverRooms):
             if peer.address not in waited_for:
                 self._drop_spares(peer)
             elif up and all(number in stalled for number in up):
-                patience_s = max(UNANSWERED_S, *(2 * stalled[number] for number in up))
+                patience_s = max(UNANSWERED_S, *(3 * stalled[number] for number in up))
                 self._give_up(peer, {n for n, for_s in dialled.items() if for_s >= patience_s})
                 self._hurry(peer)
 

@@ -23,9 +23,9 @@ def test_a_stall_of_all_lanes_has_another_one_dialled_until_it_is_answered() -> 
     machine.dial_around(STALLED, {}, 1.0)
     assert machine.take_dials(1.0) == [(AT, 2)]
     machine.lane_dialing(3, AT, 2)
-    machine.dial_around(STALLED, {3: 0.2}, 1.2)
+    machine.dial_around(STALLED, {3: 0.09}, 1.2)
     assert machine.take_dead_lanes() == []
-    machine.dial_around(STALLED, {3: 0.25}, 1.25)
+    machine.dial_around(STALLED, {3: 0.1}, 1.25)
     assert machine.take_dead_lanes() == [(3, "no answer")]
     machine.lane_closed(3, "no answer", 1.25)
     assert machine.take_dials(1.30) == [(AT, 2)]
@@ -41,9 +41,9 @@ def test_a_long_path_gets_the_time_it_takes() -> None:
     stalled = {1: 0.3, 2: 0.2}
     machine.dial_around(stalled, {}, 1.0)
     machine.lane_dialing(3, AT, 2)
-    machine.dial_around(stalled, {3: 0.59}, 1.59)
+    machine.dial_around(stalled, {3: 0.89}, 1.89)
     assert machine.take_dead_lanes() == []
-    machine.dial_around(stalled, {3: 0.6}, 1.6)
+    machine.dial_around(stalled, {3: 0.9}, 1.9)
     assert machine.take_dead_lanes() == [(3, "no answer")]
 
 

@@ -1,0 +1,152 @@
+"""Links that are cut, hosts that vanish, processes that are killed: how soon it shows."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from transport_rig import LAYOUT, Events, SendSide, arrays, assert_arrived, until
+
+import prfaas_netem
+from prfaas_netem import LinkSpec, Topology
+from prfaas_transport import (
+    Memory,
+    PeerJoined,
+    ReceiveNode,
+    RoomFailed,
+    RoomOpened,
+    RoomReceived,
+    SendNode,
+    TransportConfig,
+)
+
+Keep = Callable[[Any], Any]
+ALL = {"kv": np.arange(1024)}
+LINK = LinkSpec.parse(rate="200mbit", rtt="20ms")
+CUT = LINK.merged({"loss": 1.0})
+
+
+@dataclass
+class Regions:
+    """Two namespaces and the link between them."""
+
+    topology: Topology
+    control: Path
+
+    def cut(self) -> None:
+        prfaas_netem.set_link(self.control, CUT)
+
+    def restore(self) -> None:
+        prfaas_netem.set_link(self.control, LINK)
+
+
+@pytest.fixture(scope="module")
+def regions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Regions]:
+    folder = tmp_path_factory.mktemp("link")
+    topology = Topology.plan(deployment=f"o{os.getpid()}", link=LINK)
+    file, control = folder / "topology.json", folder / "control"
+    try:
+        prfaas_netem.create(topology)
+        topology.save(file)
+        argv = [sys.executable, "-m", "prfaas_netem.link", "--topology", str(file)]
+        with subprocess.Popen(
+            [*argv, "--control", str(control)], stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            json.loads(process.stdout.readline())
+            yield Regions(topology, control)
+            process.send_signal(signal.SIGTERM)
+    finally:
+        prfaas_netem.remove(topology)
+
+
+class Side:
+    """A node whose threads and sockets live in a region's namespace."""
+
+    def __init__(self, regions: Regions, region: str, *, liveness_s: float) -> None:
+        host = regions.topology.address(region)
+        is_sender = region == "a"
+        self.arrays = arrays(LAYOUT, 1 if is_sender else None)
+        self.events = Events()
+        shared: dict[str, Any] = {
+            "layout": LAYOUT,
+            "memory": Memory(LAYOUT, self.arrays),
+            "config": TransportConfig(lanes=8, liveness_s=liveness_s),
+            "on_event": self.events,
+        }
+        self.node: Any
+        with prfaas_netem.inside(regions.topology.namespace(region)):
+            if is_sender:
+                self.node = SendNode(node_id="prefill", host=host, **shared)
+            else:
+                self.node = ReceiveNode(node_id="decode", source_host=host, **shared)
+
+    def received_bytes(self) -> int:
+        return int(self.node.stats()["payload_bytes_received_total"])
+
+
+def half_way(regions: Regions, keep: Keep, liveness_s: float) -> tuple[Side, Side]:
+    """Return a sender and a receiver in the middle of a room."""
+    send = keep(Side(regions, "a", liveness_s=liveness_s))
+    receive = keep(Side(regions, "b", liveness_s=liveness_s))
+    receive.node.open_room(5, address=send.node.address, grants=ALL)
+    send.events.wait(RoomOpened, room=5)
+    until(lambda: send.node.stats()["peers"]["decode"]["lanes"] == 8)
+    SendSide.send(send, 5, ALL)  # type: ignore[arg-type]
+    until(lambda: receive.received_bytes() > 8 << 20)
+    return send, receive
+
+
+@pytest.mark.root
+def test_a_cut_link_carries_on_at_once_and_sends_nothing_twice(
+    regions: Regions, keep: Keep
+) -> None:
+    send, receive = half_way(regions, keep, liveness_s=6.0)
+    regions.cut()
+    time.sleep(3.0)
+    before = receive.received_bytes()
+    regions.restore()
+    back_s = time.monotonic()
+    until(lambda: receive.received_bytes() > before)
+    assert time.monotonic() - back_s < 0.5
+    receive.events.wait(RoomReceived, room=5)
+    assert_arrived(send, receive, ALL, ALL)  # type: ignore[arg-type]
+    assert receive.received_bytes() == 4 * 1024 * (16 << 10)
+    assert send.node.stats()["chunks_resent_total"] == 0
+    assert receive.node.stats()["lanes_lost_total"] <= 30
+
+
+@pytest.mark.root
+def test_a_host_that_vanished_is_missed_within_the_liveness(regions: Regions, keep: Keep) -> None:
+    send, receive = half_way(regions, keep, liveness_s=TransportConfig().liveness_s)
+    regions.cut()
+    gone_s = time.monotonic()
+    try:
+        for side in (send, receive):
+            assert side.events.wait(RoomFailed, room=5).reason == "lanes_lost"
+            assert 1.0 < time.monotonic() - gone_s < 2.2
+    finally:
+        regions.restore()
+
+
+def test_a_killed_receiver_is_missed_at_once(keep: Keep) -> None:
+    send = keep(SendSide())
+    script = Path(__file__).with_name("decode_process.py")
+    with subprocess.Popen([sys.executable, str(script), str(send.node.address[1])]) as process:
+        try:
+            send.events.wait(PeerJoined, peer="decode")
+            send.events.wait(RoomOpened, room=5)
+            send.node.submit(5, group="kv", start=0, items=np.arange(512))
+        finally:
+            process.kill()
+            killed_s = time.monotonic()
+    assert send.events.wait(RoomFailed, room=5).reason == "lanes_lost"
+    assert time.monotonic() - killed_s < 0.1 + 0.1  # the goal, and for the test to notice
