@@ -47,7 +47,15 @@ class LateDevice:
         return lambda: self._num_run >= num_queued
 
     def host_copy(self, tensor: Any) -> Indices:
-        return np.array(tensor, dtype=np.int64)
+        """Return an array that the device fills when it comes to it."""
+        values = np.array(tensor, dtype=np.int64)
+        late = np.full(values.shape, -1)
+        self.queue(lambda: late.__setitem__(slice(None), values))
+        return late
+
+    def event(self) -> SimpleNamespace:
+        """Return what SGLang passes on with a send that must wait."""
+        return SimpleNamespace(query=self.mark(), synchronize=self.run)
 
 
 @dataclass
@@ -56,7 +64,7 @@ class FakeRoom:
 
     granted: dict[str, int]
     items: dict[tuple[str, int], dict[int, int]] = field(default_factory=dict)
-    waiting: dict[int, int] = field(default_factory=dict)
+    waiting: list[tuple[int, str, int, Indices]] = field(default_factory=list)
     ready: set[int] = field(default_factory=set)
     totals: dict[str, int] | None = None
     failed: str = ""
@@ -114,11 +122,17 @@ class FakeSends:
                     held[position] = int(item)
                 if ready is None or ready in state.ready:
                     self._on_submit(group, entry, items)
+                else:
+                    state.waiting.append((ready, group, entry, items))
 
     def mark_ready(self, room: int, token: int) -> None:
         with self._lock:
-            if room in self.rooms:
-                self.rooms[room].ready.add(token)
+            if room not in self.rooms:
+                return
+            self.rooms[room].ready.add(token)
+            for waiting, group, entry, items in self.rooms[room].waiting:
+                if waiting == token:
+                    self._on_submit(group, entry, items)
 
     def finish(self, room: int, totals: Mapping[str, int]) -> None:
         with self._lock:

@@ -64,8 +64,16 @@ class Ask:
 class World:
     """One engine; rooms are the positions of their asks."""
 
-    def __init__(self, asks: Sequence[Ask], *, page_size: int, readiness: Any = None) -> None:
+    def __init__(
+        self,
+        asks: Sequence[Ask],
+        *,
+        page_size: int,
+        readiness: Any = None,
+        is_overlap: bool = False,
+    ) -> None:
         self.page_size = page_size
+        self.is_overlap = is_overlap
         self.device = LateDevice()
         self.sends = FakeSends(LAYOUT, self._check_written)
         rows = np.array(
@@ -131,7 +139,8 @@ class World:
     def run_batch(self, batch: Sequence[Any], *, drop: frozenset[LayerKey] = frozenset()) -> None:
         """Launch the next chunk of some requests; layers in `drop` give no event."""
         for req in batch:
-            self._send_cached_prefix(req)
+            req.prefix_len = req.extend_end
+            self._send_prefix(req)
         for req in batch:
             req.extend_end = min(req.extend_end + req.ask.chunk_tokens, len(req.origin_input_ids))
         forward = self.pipeline.forward(SimpleNamespace(reqs=list(batch)))
@@ -149,11 +158,13 @@ class World:
             if end >= len(req.origin_input_ids):
                 self.written[key].add(-req.kv.req_pool_idx - 1)
 
-    def _send_cached_prefix(self, req: Any) -> None:
-        if req.prefix_len > req.start_send_idx and req.extend_end == req.prefix_len:
-            self.send(req, req.prefix_len)
+    def _send_prefix(self, req: Any) -> None:
+        """Send what is cached; under overlap also the chunk before, which may not be computed."""
+        has_whole_pages = req.prefix_len % self.page_size == 0
+        if req.prefix_len > req.start_send_idx and has_whole_pages:
+            self.send(req, req.prefix_len, self.device.event() if self.is_overlap else None)
 
-    def send(self, req: Any, end: int) -> None:
+    def send(self, req: Any, end: int, wait_event: Any = None) -> None:
         """Send what was computed up to a token, as SGLang does some time after the chunk ran."""
         prompt_tokens = len(req.origin_input_ids)
         is_last = end >= prompt_tokens
@@ -168,7 +179,7 @@ class World:
             groups = self.expected(req) | groups
         start, sender.curr_idx = sender.curr_idx, sender.curr_idx + len(pages)
         req.start_send_idx = end
-        self.pipeline.send(req.bootstrap_room, groups, start, None)
+        self.pipeline.send(req.bootstrap_room, groups, start, wait_event)
         if is_last:
             totals = {name: len(items) for name, items in groups.items()}
             self.sends.finish(req.bootstrap_room, totals | {"kv": sender.curr_idx})

@@ -36,6 +36,7 @@ class RoomLedger:
         self._plans: list[SendPlan] = []
         self._num_complete = 0
         self._held: list[HeldFrees] = []
+        self._unchecked: list[tuple[int, Indices]] = []
 
     @property
     def is_planned(self) -> bool:
@@ -66,18 +67,23 @@ class RoomLedger:
             pages.release()
 
     def take(
-        self, groups: Mapping[str, Indices], start: int, sends: Sends
+        self, groups: Mapping[str, Indices], start: int, sends: Sends, *, is_written: bool
     ) -> tuple[list[Rest], int]:
-        """Submit what is left of the plans that a `send()` covers; return what they do not.
+        """Return what of a `send()` was not planned; submit what is left of the plans in it.
 
-        `groups` are SGLang's indices, `start` is the position of its KV pages. All of them are
-        written. Also returned is how many layers had to be submitted here.
+        `groups` are SGLang's indices, `start` is the position of its KV pages. Unless `is_written`
+        the device may not be there yet: then plans go on by their layers' events, and are looked
+        at in the next call. Also returned is how many layers had to be submitted here.
         Raises: TransferError if SGLang names other pages than were planned and the planned ones
             may have been used for something else, or as `SendNode.submit` does.
         """
         pages = groups.get(KV, np.empty(0, dtype=np.int64))
         rest = list(self._unplanned(pages, start))
-        num_late = self._complete(start + pages.size, sends)
+        self._unchecked.append((start, pages))
+        num_late = 0
+        if is_written:
+            self._check_pages()
+            num_late = self._complete(start + pages.size, sends)
         last = self._plans[-1] if self._plans else None
         for group, items in groups.items():
             if group == KV:
@@ -89,18 +95,27 @@ class RoomLedger:
         return rest, num_late
 
     def _unplanned(self, pages: Indices, start: int) -> Iterator[Rest]:
-        at, stop = start, start + pages.size
-        for plan in self._plans:
-            low, high = max(at, plan.start), min(stop, plan.stop)
-            if low >= high:
-                continue
+        at = start
+        for _, low, high in self._overlaps(start, start + pages.size):
             if at < low:
                 yield Rest(KV, at, pages[at - start : low - start])
-            planned = plan.items[KV][low - plan.start : high - plan.start]
-            self._check(KV, planned, pages[low - start : high - start])
             at = high
-        if at < stop:
+        if at < start + pages.size:
             yield Rest(KV, at, pages[at - start :])
+
+    def _check_pages(self) -> None:
+        unchecked, self._unchecked = self._unchecked, []
+        for start, pages in unchecked:
+            for plan, low, high in self._overlaps(start, start + pages.size):
+                planned = plan.items[KV][low - plan.start : high - plan.start]
+                self._check(KV, planned, pages[low - start : high - start])
+
+    def _overlaps(self, start: int, stop: int) -> Iterator[tuple[SendPlan, int, int]]:
+        """Yield the plans that have some of these positions, with the first and the end of them."""
+        for plan in self._plans:
+            low, high = max(start, plan.start), min(stop, plan.stop)
+            if low < high:
+                yield plan, low, high
 
     def _complete(self, stop: int, sends: Sends) -> int:
         num_late = 0

@@ -147,9 +147,10 @@ class LayerPipeline:
             aborted.
         """
         ledger = self._rooms.get(room) or RoomLedger()
-        rest, num_late = ledger.take(groups, start, self._sends)
+        is_written = wait_event is None
+        rest, num_late = ledger.take(groups, start, self._sends, is_written=is_written)
         self.counters.layers_late += num_late
-        ready = None if wait_event is None else next(self._tokens)
+        ready = None if is_written else next(self._tokens)
         for group, first, items in rest:
             if items.size:
                 self._sends.submit(room, group=group, start=first, items=items, ready=ready)
