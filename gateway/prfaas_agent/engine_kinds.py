@@ -61,7 +61,8 @@ def _twin_facts(config: NodeConfig) -> ModelFacts:
 
 def _twin_arguments(config: NodeConfig, _: ModelFacts) -> list[str]:
     """Return the whole configuration: a twin that runs with other settings is known by it."""
-    node = replace(config.node, state_dir=str(Path(config.node.state_dir).absolute()))
+    directory = str(Path(config.node.state_dir).absolute())
+    node = replace(config.node, state_dir=directory, agent_port=0)
     security = _absolute(config.security)
     return ["--config-text", render_node_config(replace(config, node=node, security=security))]
 
