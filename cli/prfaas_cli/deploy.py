@@ -76,6 +76,10 @@ def deploy(
     cache_events: Annotated[
         bool, typer.Option("--cache-events", help="Engines tell what they cache (node events).")
     ] = False,
+    pool_bytes: Annotated[
+        int,
+        typer.Option(help="Bytes of each region's prefix pool (docs/prefix-pool.md); 0: none."),
+    ] = 0,
     engine_arg: Annotated[
         list[str] | None, typer.Option(help="An argument for SGLang; repeat for more.")
     ] = None,
@@ -108,6 +112,7 @@ def deploy(
         profiles=tuple(part.strip() for part in profiles.split(",")),
         scale=scale,
         dilation=dilation,
+        pool_bytes=pool_bytes,
     )
     place = Place.of(state_dir, name)
     check_options(name, options, timeout_s=timeout)

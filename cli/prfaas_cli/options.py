@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 from prfaas.config import Pipelining, SecurityMode
 from prfaas.errors import ConfigError
 from prfaas.twin_section import EngineKind
+from prfaas_cli.deploy_pool import pool_problems
 from prfaas_cli.deploy_twin import scaled_link, twin_problems
 from prfaas_cli.failures import ProblemsError
 
@@ -23,7 +24,8 @@ class DeployOptions:
     """The choices that make a deployment what it is; two deploys with equal ones are the same.
 
     `instances` are the numbers of prefills in the first region, of prefills and of decodes in the
-    second. `profiles` (one per region), `scale` and `dilation` are the twin's.
+    second. `profiles` (one per region), `scale` and `dilation` are the twin's. `pool_bytes` is the
+    size of each region's prefix pool; 0: none.
     """
 
     regions: tuple[str, ...]
@@ -44,6 +46,7 @@ class DeployOptions:
     profiles: tuple[str, ...] = ("paper-1t-h200", "paper-1t-h20")
     scale: float = 1000.0
     dilation: float = 1.0
+    pool_bytes: int = 0
 
     @property
     def is_twin(self) -> bool:
@@ -134,6 +137,7 @@ def check_options(name: str, options: DeployOptions, *, timeout_s: float) -> Non
     if options.pipelining not in list(Pipelining):
         found.append(f"--pipelining {options.pipelining}: allowed: {', '.join(Pipelining)}")
     found += twin_problems(options)
+    found += pool_problems(options)
     if found:
         raise ProblemsError(found, exit_code=_BAD_OPTION)
 

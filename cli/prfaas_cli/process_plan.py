@@ -18,6 +18,7 @@ from prfaas.config import (
 from prfaas.records import Role
 from prfaas.twin_section import EngineKind
 from prfaas_cli.credentials import security_section
+from prfaas_cli.deploy_pool import pool_commands, pool_section
 from prfaas_cli.deploy_twin import twin_section
 from prfaas_cli.options import DeployOptions, topology_of
 from prfaas_cli.place import Place
@@ -88,7 +89,10 @@ def plan_deployment(
     configs = (*engines, _gateway_node(place, options, topology, region=options.regions[1]))
     nodes = tuple(_with_start_timeout(config, start_timeout_s) for config in configs)
     etcd_process = _etcd_process(place, options, topology, etcd)
-    processes = _processes(place, topology, nodes, etcd_process)
+    pools = (
+        ProcessSpec(name, argv, stop_wave=1) for name, argv in pool_commands(place, options).items()
+    )
+    processes = (*pools, *_processes(place, topology, nodes, etcd_process))
     if not options.is_twin:
         processes = (_fork_server(place), *processes)  # first: it takes longest
     return DeployPlan(topology, nodes, processes)
@@ -163,6 +167,7 @@ def _engine_node(
         etcd=_etcd(topology),
         engine=engine,
         twin=twin_section(options, planned.region),
+        pool=pool_section(place, options, planned.role, region=planned.region),
         transfer=TransferSection(pipelining=Pipelining(options.pipelining)),
         security=security,
     )

@@ -1,0 +1,75 @@
+"""Prefixes in a host's pool: written by one engine, used by the next, right to the last token."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pool_service import PoolProcess
+from pooled_engines import answer, cached_tokens, start_pool, start_pooled, wait_stored
+from prompts import SPECIAL_TOKENS, VOCABULARY
+from sglang_engines import ForkServerProcess, post
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+TOKENS = 12
+#: 512 is the chunked prefill size: a state is kept there, and at the prompt's end.
+LENGTH = 700
+
+
+def tokens(count: int, seed: int) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randrange(SPECIAL_TOKENS, VOCABULARY) for _ in range(count)]
+
+
+PROMPT = tokens(LENGTH, 1)
+CONTINUED = [*PROMPT, *tokens(150, 2)]
+FORKED = [*PROMPT[:600], *tokens(60, 3)]
+#: Least tokens that the next engine need not compute: of the prompt continued, of one that forks
+#: inside it. With a state only where one was kept.
+LEAST_HITS = {
+    "qwen3-tiny": (688, 592),
+    "qwen3-next-tiny": (700, 512),
+    "falcon-h1-tiny": (700, 512),
+    "mellum-tiny": (700, 600),
+}
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[PoolProcess]:
+    pool = start_pool(tmp_path)
+    yield pool
+    pool.close()
+
+
+@pytest.mark.parametrize("model", LEAST_HITS)
+def test_an_engine_goes_on_where_a_dead_one_ended(
+    model: str, fork_server: ForkServerProcess, models_dir: Path, pool: PoolProcess
+) -> None:
+    prompts = {"continued": CONTINUED, "forked": FORKED, "same": PROMPT}
+    first = start_pooled(fork_server, models_dir / model, pool, name=f"pool-{model}-1")
+    with fork_server.running(first):
+        # Each of another tenant, so each computed from its first token on.
+        cold = {
+            name: answer(first, prompt, tokens=TOKENS, tenant=name)
+            for name, prompt in prompts.items()
+        }
+        assert {cached_tokens(found) for found in cold.values()} == {0}
+        answer(first, PROMPT, tokens=TOKENS)
+        wait_stored(pool)
+    pool.kill()
+    pool.start()
+    second = start_pooled(fork_server, models_dir / model, pool, name=f"pool-{model}-2")
+    with fork_server.running(second):
+        assert cached_tokens(answer(second, PROMPT, tokens=1, tenant="nobody")) == 0
+        warm = {name: answer(second, prompt, tokens=TOKENS) for name, prompt in prompts.items()}
+        cleared = post(f"{second.url}/clear_hicache_storage_backend", {})
+        stats = wait_stored(pool)
+    assert {name: found["output_ids"] for name, found in warm.items()} == {
+        name: found["output_ids"] for name, found in cold.items()
+    }
+    hits = (cached_tokens(warm["continued"]), cached_tokens(warm["forked"]))
+    assert hits >= LEAST_HITS[model], f"{hits} tokens from the pool; clear said {cleared}"
+    assert hits[1] >= LEAST_HITS[model][1]
+    assert stats["entries"] > 0, "SGLang's clear wiped what others use"
+    assert (stats["holds"], stats["transfer_blocks"], stats["dropped"]) == (0, 0, 0)
