@@ -76,10 +76,28 @@ class CacheObserver:
             self._names[:] = 0
             self._windowless.clear()
             # What was observed before it is gone as well.
+            self._events.clear()
             return events
         events += self._events
         self._events = []
-        return events
+        restored = self._note_blocks(events)
+        return [*events, WindowRemoved(restored)] if restored else events
+
+    def _note_blocks(self, events: Sequence[CacheEvent]) -> tuple[int, ...]:
+        """Forget windows of blocks that are gone; return stored blocks that are without theirs.
+
+        A stored block counts as one with its window, and windows are only told of when they change.
+        """
+        removed: set[int] = set()
+        stored: set[int] = set()
+        for event in events:
+            if isinstance(event, BlockRemoved):
+                removed.update(event.hashes)
+            elif isinstance(event, BlockStored):
+                removed.difference_update(event.hashes)
+                stored.update(event.hashes)
+        self._windowless -= removed
+        return tuple(self._windowless & stored)
 
     def note_insert(self, params: Any, result: Any) -> None:
         """Look at the path that an insert went."""

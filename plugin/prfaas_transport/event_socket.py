@@ -141,7 +141,7 @@ class EventReader:
     """
 
     def __init__(self, path: str | Path, *, timeout_s: float = 5.0) -> None:
-        self._path = Path(path)
+        self.path = Path(path)
         self._timeout_s = timeout_s
         self._socket: socket.socket | None = None
         self._rest = bytearray()
@@ -164,7 +164,7 @@ class EventReader:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(self._timeout_s)
         try:
-            self._socket.connect(os.fspath(self._path))
+            self._socket.connect(os.fspath(self.path))
             self._socket.sendall(encode_cursor(self._cursor))
             shape = decode_shape(self._line())
         except (OSError, ProtocolError):
@@ -219,7 +219,7 @@ class EventReader:
                 raise ProtocolError(f"cache events: a line of more than {MAX_LINE_BYTES} bytes")
             part = self._socket.recv(1 << 16)
             if not part:
-                raise ConnectionResetError(f"{self._path}: the publisher ended the connection")
+                raise ConnectionResetError(f"{self.path}: the publisher ended the connection")
             self._rest += part
         line = bytes(self._rest[: end + 1])
         del self._rest[: end + 1]

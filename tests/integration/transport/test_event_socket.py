@@ -110,13 +110,14 @@ def test_a_slow_reader_holds_nobody_up_and_is_brought_up_to_date(
     server._log._limit = 5000
     reader.connect()
     began_s = time.monotonic()
-    for start in range(0, 400_000, 4000):
+    for start in range(0, 80_000, 4000):
         names = tuple(range(start, start + 4000))
         server.publish([Cleared(), BlockStored(names, names)])
-    assert time.monotonic() - began_s < 5.0
+    # Nothing was read meanwhile, and far more was told than sockets hold.
+    assert time.monotonic() - began_s < event_socket.READER_TIMEOUT_S
     kinds = caught_up(reader)
     assert True in kinds
-    assert reader.mirror.matched([396_000]) == [396_000]
+    assert reader.mirror.matched([76_000]) == [76_000]
     assert reader.mirror.num_blocks == 4000
 
 
