@@ -20,6 +20,7 @@ from prfaas_cli import (
     simulate,
     status,
     trace,
+    twin,
 )
 from prfaas_cli.failures import INTERRUPTED, ProblemsError, fail
 
@@ -41,6 +42,7 @@ app.add_typer(node.app, name="node")
 app.add_typer(link.app, name="link")
 app.add_typer(profile.app, name="profile")
 app.add_typer(trace.app, name="trace")
+app.add_typer(twin.app, name="twin")
 app.command("chat")(chat.chat)
 
 

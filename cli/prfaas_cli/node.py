@@ -40,7 +40,7 @@ def run_node(
         raise ConfigError(f"role {role!r}: allowed: {', '.join(Role)}")
     if parsed.node.role != role:
         raise ConfigError(f"{config}: node.role = {parsed.node.role}, but asked to run {role}")
-    _log_to_stderr()
+    log_to_stderr()
     if parsed.node.role is Role.GATEWAY:
         _run_gateway(parsed)
     else:
@@ -197,7 +197,8 @@ def _run_engine_node(config: "NodeConfig") -> None:
     )
 
 
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
+    """Log to stderr, as the processes of nodes do."""
     import logging
 
     logging.basicConfig(

@@ -7,7 +7,6 @@ all of its cache is here: as in SGLang.
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -60,17 +59,18 @@ class DecodeRole(Role):
         most = self.compute.max_batch
         self._places = most * (1 + _PREALLOCATED) if most <= _SMALL_BATCH else most
         self._make_pools()
+        self.transport = model.transport()
         tls = tls_contexts(model.config.security)
         self.directory = Directory(
             None if tls is None else tls.http_client, page_tokens=PAGE_TOKENS
         )
         node = model.config.node
         self.node = ReceiveNode(
-            layout=self._layout,
-            memory=Memory.from_arrays(self._layout, self._arrays),
+            layout=self.layout,
+            memory=Memory.from_arrays(self.layout, self._arrays),
             node_id=f"{node.name}/0",
             source_host=node.host,
-            config=model.transport(),
+            config=self.transport,
             on_event=self._from_thread(self._take_event),
         )
 
@@ -87,7 +87,7 @@ class DecodeRole(Role):
             AUX: ItemPool(self._places),
         }
         counts = {name: pool.num_items for name, pool in self._pools.items()}
-        self._layout = shape.layout(kv=counts[KV], state=counts[shape.state_group], aux=counts[AUX])
+        self.layout = shape.layout(kv=counts[KV], state=counts[shape.state_group], aux=counts[AUX])
         self._arrays: dict[str, list[Bytes]] = {
             name: [np.empty(counts[name] * shape.item_bytes, np.uint8) for _ in range(shape.layers)]
             for name in (KV, shape.state_group)
@@ -268,7 +268,3 @@ class DecodeRole(Role):
                     self.directory.forget(event.address)
             case _:
                 return
-
-    def stats(self) -> dict[str, Any]:
-        """Return the transport's counters."""
-        return self.node.stats()

@@ -14,6 +14,7 @@ from prfaas.config import NodeConfig, SecurityMode
 from prfaas.errors import PreflightError
 from prfaas.records import Role as NodeRole
 from prfaas_transport import StatsServer, serve_stats
+from prfaas_transport.tls import TlsChannels
 from prfaas_twin import load
 from prfaas_twin.ask import Api, Ask, AskReader
 from prfaas_twin.bootstrap import bootstrap_app
@@ -77,7 +78,7 @@ class TwinInstance:
         """
         config = self.model.config
         try:
-            self._stats = serve_stats(stats_path(config), lambda: self.role.stats())
+            self._stats = serve_stats(stats_path(config), self._transfer_stats)
             admin = admin_app(self)
             await self._serve_unix(admin, admin_path(config))
             if self.model.section.admin_port:
@@ -262,6 +263,18 @@ class TwinInstance:
         if new != self._role_name and self.role.requests:
             return "instance is not idle; drain all requests before switching", True
         return "", True
+
+    def _transfer_stats(self) -> dict[str, Any]:
+        """Return the transport's counters, what protects them, and the layout: as the plugin."""
+        role = self.role
+        security: dict[str, Any] = {"mode": str(self.model.config.security.mode)}
+        if isinstance(role.transport.channel_factory, TlsChannels):
+            security |= role.transport.channel_factory.stats()
+        return {**role.node.stats(), "security": security, "layout": self.layout()}
+
+    def layout(self) -> dict[str, Any]:
+        """Return what tells of its layout: peers of another one are refused."""
+        return {"digest": self.role.layout.digest().hex()[:16], "tp_size": 1}
 
     # ---- parts ---------------------------------------------------------------------------------
 

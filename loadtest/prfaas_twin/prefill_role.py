@@ -7,7 +7,6 @@ cache was sent: as in SGLang.
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -79,15 +78,16 @@ class PrefillRole(Role):
         self._aux = aux_array(_AUX_ROWS)
         self._free_aux = list(range(_AUX_ROWS - 1, -1, -1))
         rows = model.content.num_rows
-        layout = model.shape.layout(kv=rows, state=rows, aux=_AUX_ROWS)
+        self.layout = model.shape.layout(kv=rows, state=rows, aux=_AUX_ROWS)
+        self.transport = model.transport()
         arrays = {**model.content.arrays(), AUX: [self._aux]}
         node = model.config.node
         self.node = SendNode(
-            layout=layout,
-            memory=Memory.from_arrays(layout, arrays),
+            layout=self.layout,
+            memory=Memory.from_arrays(self.layout, arrays),
             node_id=f"{node.name}/0",
             host=node.host,
-            config=model.transport(),
+            config=self.transport,
             on_event=self._from_thread(self._take_event),
         )
 
@@ -283,7 +283,3 @@ class PrefillRole(Role):
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # whoever waits is told; nobody need be
-
-    def stats(self) -> dict[str, Any]:
-        """Return the transport's counters."""
-        return self.node.stats()
