@@ -50,7 +50,7 @@ class EventServer:
         self._log = EventLog(uuid.uuid4().hex, shape)
         self._changed = threading.Condition()
         self._closing = False
-        self._readers: set[socket.socket] = set()
+        self._readers: dict[socket.socket, threading.Thread] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         # The process that served here before is gone, or this is its own next life.
         self._path.unlink(missing_ok=True)
@@ -74,12 +74,13 @@ class EventServer:
         """End all readers' connections and remove the socket file."""
         with self._changed:
             self._closing = True
-            readers = list(self._readers)
+            readers = dict(self._readers)
             self._changed.notify_all()
         for sock in (self._listener, *readers):
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
+        for thread in (self._thread, *readers.values()):
+            thread.join()
         self._listener.close()
         self._path.unlink(missing_ok=True)
 
@@ -91,16 +92,17 @@ class EventServer:
                 if not self._closing:
                     log.exception("event socket %s: accept failed", self._path)
                 return
+            name = f"prfaas-events-{reader.fileno()}"
+            thread = threading.Thread(target=self._serve, args=(reader,), name=name, daemon=True)
             with self._changed:
                 is_full = len(self._readers) >= MAX_READERS
-                if not is_full:
-                    self._readers.add(reader)
+                if not is_full and not self._closing:
+                    self._readers[reader] = thread
+                    thread.start()
+                    continue
             if is_full:
                 log.warning("event socket %s: more than %d readers", self._path, MAX_READERS)
-                reader.close()
-                continue
-            name = f"prfaas-events-{reader.fileno()}"
-            threading.Thread(target=self._serve, args=(reader,), name=name, daemon=True).start()
+            reader.close()
 
     def _serve(self, reader: socket.socket) -> None:
         try:
@@ -121,7 +123,7 @@ class EventServer:
             log.exception("event socket %s: reader dropped", self._path)
         finally:
             with self._changed:
-                self._readers.discard(reader)
+                self._readers.pop(reader, None)
             reader.close()
 
     def _wait_for_more(self, cursor: Cursor) -> list[Batch]:
