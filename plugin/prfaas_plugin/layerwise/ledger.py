@@ -72,8 +72,9 @@ class RoomLedger:
         """Return what of a `send()` was not planned; submit what is left of the plans in it.
 
         `groups` are SGLang's indices, `start` is the position of its KV pages. Unless `is_written`
-        the device may not be there yet: then plans go on by their layers' events, and are looked
-        at in the next call. Also returned is how many layers had to be submitted here.
+        the device may not be there yet: then plans go on by their layers' events. A plan's own
+        indices can be read once a `send()` covers all of it. Also returned is how many layers had
+        to be submitted here.
         Raises: TransferError if SGLang names other pages than were planned and the planned ones
             may have been used for something else, or as `SendNode.submit` does.
         """
@@ -82,7 +83,7 @@ class RoomLedger:
         self._unchecked.append((start, pages))
         num_late = 0
         if is_written:
-            self._check_pages()
+            self._check_pages(start + pages.size)
             num_late = self._complete(start + pages.size, sends)
         last = self._plans[-1] if self._plans else None
         for group, items in groups.items():
@@ -103,12 +104,16 @@ class RoomLedger:
         if at < start + pages.size:
             yield Rest(KV, at, pages[at - start :])
 
-    def _check_pages(self) -> None:
+    def _check_pages(self, stop: int) -> None:
+        """Compare SGLang's pages with those of the plans that are written, up to `stop`."""
         unchecked, self._unchecked = self._unchecked, []
         for start, pages in unchecked:
             for plan, low, high in self._overlaps(start, start + pages.size):
-                planned = plan.items[KV][low - plan.start : high - plan.start]
-                self._check(KV, planned, pages[low - start : high - start])
+                given = pages[low - start : high - start]
+                if plan.stop > stop:
+                    self._unchecked.append((low, given))
+                else:
+                    self._check(KV, plan.items[KV][low - plan.start : high - plan.start], given)
 
     def _overlaps(self, start: int, stop: int) -> Iterator[tuple[SendPlan, int, int]]:
         """Yield the plans that have some of these positions, with the first and the end of them."""
