@@ -10,7 +10,7 @@ export VENV
 SEED ?= 1
 SIM_REQUESTS ?= 20000
 
-.PHONY: help setup demo check test unit sim sim-tables bench-sim e2e clean fuzz soak bench-peers-setup bench-transport bench-report bench-pipelining
+.PHONY: help setup demo check test unit sim sim-tables bench-sim e2e clean fuzz soak bench-peers-setup bench-transport bench-report bench-pipelining bench-pool
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ bench-peers-setup: ## install what bench-transport measures beside the lanes (Mo
 
 bench-transport: setup bench-peers-setup ## the lanes beside iperf3, a plain copy, Mooncake and NIXL, on emulated links (root; 12 minutes)
 	$(BIN)/python tests/bench/transport/run.py
+
+bench-pool: setup ## conversations with a prefix pool and without: hit rate, time to first token (3 minutes)
+	$(BIN)/python tests/bench/pool.py
 
 bench-report: ## make docs/benchmarks.md of the last bench-transport
 	$(BIN)/python tests/bench/transport/report.py

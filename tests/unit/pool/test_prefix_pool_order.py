@@ -124,3 +124,29 @@ def test_a_block_in_use_takes_less_than_a_kilobyte_of_the_index() -> None:
     tracemalloc.stop()
     assert pool.num_entries >= 320
     assert (after - before) / pool.blocks.used(Category.PREFIX) < 1000
+
+
+def test_a_match_keeps_the_head_longer_than_the_tail() -> None:
+    pool = make(6)
+    store(pool, PROMPT)
+    pool.match(chain_of(PROMPT), {})
+    store(pool, (90,))
+    assert kv_pages(pool, PROMPT) == 5
+
+
+def test_what_a_transfer_brought_becomes_prefix_cache_within_its_quota() -> None:
+    pool = make(8, prefix=4)
+    store(pool, (1, 2, 3, 4))
+    number, reservation = pool.reserve(
+        chain_of((7, 8)),
+        0,
+        group=KV,
+        item_bytes=300,
+        owner=1,
+        expires_s=9.0,
+        category=Category.TRANSFER,
+    )
+    assert pool.blocks.used(Category.TRANSFER) == len(reservation.entries) == 2
+    pool.commit(number, owner=1, expires_s=9.0)
+    assert (kv_pages(pool, (1, 2, 3, 4)), kv_pages(pool, (7, 8))) == (2, 2)
+    assert pool.blocks.used(Category.TRANSFER) == 0
