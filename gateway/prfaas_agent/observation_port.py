@@ -85,7 +85,8 @@ class ObservationPort:
     def _new_protocol(self) -> asyncio.BaseProtocol:
         server = self._runner.server
         assert server is not None
-        if len(server.connections) >= MAX_CONNECTIONS:
+        # A TLS handshake under way is not yet a connection of the server's.
+        if max(len(server.connections), len(self._silent)) >= MAX_CONNECTIONS:
             logger.warning("connection refused: %d are open", MAX_CONNECTIONS)
             return _Refusal()
         protocol = server()
