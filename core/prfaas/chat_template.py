@@ -4,7 +4,7 @@ Source: transformers, utils/chat_template_utils.py (the sandbox that templates a
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -50,9 +50,9 @@ def special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
 
 def render_chat(
     template: jinja2.Template,
-    messages: list[dict[str, Any]],
+    messages: Sequence[Mapping[str, Any]],
     *,
-    tools: list[Any] | None = None,
+    tools: Sequence[Any] | None = None,
     variables: Mapping[str, Any],
 ) -> str:
     """Return the prompt of a chat, up to where the model's answer begins.

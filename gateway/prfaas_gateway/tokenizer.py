@@ -6,14 +6,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import jinja2
-import jinja2.ext
-import jinja2.sandbox
 from tokenizers import Tokenizer
 
 from prfaas.blocks import HashedPrompt
+from prfaas.chat_template import (
+    compile_template,
+    render_chat,
+    special_tokens,
+    template_source,
+)
 from prfaas.errors import ConfigError
 from prfaas_gateway.errors import RequestError
 from prfaas_gateway.inference import ChatPrompt, Prompt, TextPrompt, TokenPrompt
@@ -50,7 +54,7 @@ class ModelTokenizer:
         except Exception as error:  # the tokenizers library raises bare Exceptions
             raise ConfigError(f"gateway.model_path: {folder}: {error}") from None
         vocabulary = _vocabulary(folder / "config.json") or tokenizer.get_vocab_size()
-        return cls(tokenizer, template, _special_tokens(config), vocabulary)
+        return cls(tokenizer, template, special_tokens(config), vocabulary)
 
     async def encode(self, prompt: Prompt, *, namespace: str) -> HashedPrompt:
         """Return the prompt's tokens, hashed; long prompts do not block the event loop.
@@ -88,10 +92,12 @@ class ModelTokenizer:
     def _render(self, prompt: ChatPrompt) -> str:
         if self.template is None:
             raise RequestError("the model has no chat template", param="messages")
-        variables = {**self.special_tokens, "add_generation_prompt": True, **prompt.options}
         try:
-            return self.template.render(
-                messages=prompt.messages, tools=prompt.tools, documents=None, **variables
+            return render_chat(
+                self.template,
+                prompt.messages,
+                tools=prompt.tools,
+                variables={**self.special_tokens, **prompt.options},
             )
         except Exception as error:  # a template may fail in any way on a client's messages
             raise RequestError(f"messages: the chat template: {error}", param="messages") from None
@@ -126,49 +132,12 @@ def _vocabulary(file: Path) -> int:
 
 def _load_template(folder: Path, config: Mapping[str, Any]) -> jinja2.Template | None:
     file = folder / "chat_template.jinja"
-    source = file.read_text() if file.is_file() else config.get("chat_template")
-    if isinstance(source, list):
-        source = next((item["template"] for item in source if item["name"] == "default"), None)
-    if not source:
-        return None
-    return _environment().from_string(source)
+    source = file.read_text() if file.is_file() else template_source(config)
+    return compile_template(source, now=_now) if source else None
 
 
-def _environment() -> jinja2.Environment:
-    """Return the sandbox that chat templates are written for.
-
-    Source: transformers, utils/chat_template_utils.py.
-    """
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    return environment
-
-
-def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)
-
-
-def _strftime_now(form: str) -> str:
-    return datetime.datetime.now().astimezone().strftime(form)
-
-
-def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    tokens = {}
-    for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
-        value = config.get(name)
-        if isinstance(value, dict):
-            value = value.get("content")
-        if isinstance(value, str):
-            tokens[name] = value
-    return tokens
+def _now() -> datetime.datetime:
+    return datetime.datetime.now().astimezone()
 
 
 class TokenizerShelf:
