@@ -91,8 +91,9 @@ class TransferSection:
 
     `lanes`: connections per peer; 0 takes as many as the path needs. `chunk_bytes`: most payload
     bytes of a chunk; 0 follows the path. `digests`: a checksum of every chunk: "on", "off", or
-    "auto": unless TLS makes it needless. `pipelining`: a prefill sends each layer, or each of its
-    chunks, as soon as it is computed.
+    "auto": unless TLS makes it needless. `compression`: "off", or "auto": chunks are encoded
+    without loss while the link is the limit and that pays. `pipelining`: a prefill sends each
+    layer, or each of its chunks, as soon as it is computed.
     """
 
     lanes: int = 0
@@ -101,6 +102,7 @@ class TransferSection:
     room_timeout_s: float = 300.0
     blank_groups: tuple[str, ...] = ()
     digests: str = "auto"
+    compression: str = "off"
     pipelining: Pipelining = Pipelining.LAYER
 
 
@@ -237,6 +239,10 @@ def _check_transfer(transfer: TransferSection, source: str) -> None:
     if transfer.digests not in ("auto", "on", "off"):
         raise ConfigError(
             f"{source}: transfer.digests = {transfer.digests!r}: allowed: auto, on, off"
+        )
+    if transfer.compression not in ("auto", "off"):
+        raise ConfigError(
+            f"{source}: transfer.compression = {transfer.compression!r}: allowed: auto, off"
         )
     if 0 < transfer.chunk_bytes < _SMALLEST_CHUNK_BYTES:
         raise ConfigError(
