@@ -224,7 +224,10 @@ class IoThread:
     # Out
 
     def _write_all(self) -> None:
-        """Fill the lanes that can be written to, and send once on each."""
+        """Fill the lanes that can be written to, and send once on each.
+
+        What is to be encoded comes after that: the link has something to do meanwhile.
+        """
         self.wanted = False
         self._input.num_unanswered = 0
         with self._node.lock:
@@ -232,6 +235,10 @@ class IoThread:
             self._node.settle(has_ended=False)
         for lane in lanes:
             if self._send(lane):
+                self.wanted = True
+        for lane in lanes:
+            if lane.has_unencoded:
+                self._coder.encode(lane)
                 self.wanted = True
 
     def _fill(self, lane: Lane) -> bool:
@@ -259,8 +266,6 @@ class IoThread:
 
     def _send(self, lane: Lane) -> bool:
         """Send once; return whether the lane moved and may move more."""
-        if lane.has_unencoded:
-            self._coder.encode(lane)
         with self._node.lock:
             if lane.is_closed:
                 return False

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from prfaas_transport.io_thread import IoThread
 
 MAX_QUEUED_PONGS = 256
-BURST_S = 0.01
-MAX_BURST_BYTES = 256 << 10
+BURST_S = 0.03
+MAX_BURST_BYTES = 1 << 20
 
 
 class Lane:
@@ -31,8 +31,8 @@ class Lane:
     `target`: where the payload being read goes; None discards it.
     `encoded`: the chunk being read if its payload must be decoded; `target` is then a buffer.
     `undecoded`: that chunk when all of its payload is there; nothing is read until it is decoded.
-    `has_unencoded`: the payload of a queued chunk must be encoded before the next offer.
-    `burst_bytes`: what comes in a hundredth of a second.
+    `has_unencoded`: the payload of a queued chunk is yet to be encoded, and sent after that.
+    `burst_bytes`: what comes in three hundredths of a second.
     `fault`: what a call on the lane raised; it is closed for that.
     `taken_bytes`: what the socket took in the call that ended last; None once that is accounted.
     """
@@ -130,6 +130,8 @@ class Lane:
         self._offered_bytes = 0
         self._unsealed = []
         for segment in self._outgoing:
+            if segment.is_unencoded:
+                break
             head, num_bytes = segment.head(MAX_IOV - len(views))
             views += head
             self._offered_bytes += num_bytes
@@ -244,13 +246,12 @@ class Lane:
         return is_busy or self.is_blocked or sample.unsent_bytes > 0 or self._low_water > 1
 
     def wait_for_burst(self) -> None:
-        """Have the socket be readable once a burst is there, well within a payload; else at once.
+        """Have the socket be readable once a burst or the rest of a payload is there.
 
-        A burst is what came in a hundredth of a second of late. Waking for every packet costs more
-        than copying it.
+        A burst is what came in three hundredths of a second of late. Waking for every packet costs
+        more than copying it, and nobody can use a part of a payload.
         """
-        is_within = self.decoder.payload_left >= 2 * self.burst_bytes
-        wanted = self.burst_bytes if is_within else 1
+        wanted = max(1, min(self.burst_bytes, self.decoder.payload_left))
         if wanted != self._low_water:
             with contextlib.suppress(OSError):  # a connection that is gone shows when it is read
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)

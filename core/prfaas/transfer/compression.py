@@ -24,7 +24,8 @@ class CompressionLimits:
     ratio: plain bytes per byte sent.
     headroom: what the codec can do per second, of what it must do to keep the link full. That is
         reckoned by its CPU seconds: a busy machine gives it fewer, which the trial shows.
-    gain: least ratio of the goodput with and without, after `trial_s`.
+    gain: least ratio of the goodput with and without, in every `trial_s` that it is on.
+    remeasure_s: after so long the goodput without is measured again.
     smooth_s: time constant of shares and rates.
     samples: chunks that are encoded to see what comes of it, while it is off.
     pause_s: from an end, or from samples that promised nothing, to the next try; doubled each time
@@ -38,6 +39,7 @@ class CompressionLimits:
     gain: float = 1.03
     smooth_s: float = 0.6
     trial_s: float = 1.0
+    remeasure_s: float = 60.0
     samples: int = 8
     pause_s: float = 2.0
     max_pause_s: float = 60.0
@@ -53,6 +55,7 @@ class Verdict(StrEnum):
     NO_GAIN = "no_gain"
     TRIAL = "trial"
     PAYS = "pays"
+    REMEASURING = "remeasuring"
 
 
 @dataclass(slots=True)
@@ -103,7 +106,8 @@ class CompressionControl:
         self._retry_s = float("-inf")
         self._goodput = 0.0
         self._goodput_off = 0.0
-        self._trial: _Trial | None = None
+        self._trial = _Trial()
+        self._remeasure_s = float("inf")
         self._last: tuple[float, int] | None = None
 
     def wants(self) -> bool:
@@ -131,8 +135,7 @@ class CompressionControl:
         self._limited += weight * (signals.is_link_limited - self._limited)
         rate = (acked_bytes - last[1]) / seconds
         self._goodput += weight * (rate - self._goodput) if self._goodput else rate
-        if self._trial is not None:
-            self._trial.take(rate, seconds)
+        self._trial.take(rate, seconds)
         if self.is_on:
             self._check(signals, now)
         else:
@@ -166,21 +169,25 @@ class CompressionControl:
             return
         self.is_on, self.verdict = True, Verdict.TRIAL
         self._goodput_off, self._trial = self._goodput, _Trial()
+        self._remeasure_s = now + self._limits.remeasure_s
 
     def _check(self, signals: PeerSignals, now: float) -> None:
-        """Stop if it no longer pays, or if the trial that is over showed no gain."""
+        """Stop if it no longer pays, or if the last trial showed no gain; else begin another."""
         problem = self._problem(signals, start=False)
         if problem is None and self._limited < self._limits.limited_share[0]:
             problem = Verdict.LINK_NOT_FULL
         trial = self._trial
-        if problem is None and trial is not None and trial.seconds >= self._limits.trial_s:
-            self._trial = None
+        if problem is None and trial.seconds >= self._limits.trial_s:
+            self._trial = _Trial(skip_s=0.0)
             if trial.rate < self._limits.gain * self._goodput_off:
                 problem = Verdict.NO_GAIN
             else:
                 self.verdict, self._pause_s = Verdict.PAYS, self._limits.pause_s
         if problem is not None:
             self._stop(problem, now)
+        elif now >= self._remeasure_s:
+            self.is_on, self.verdict, self._goodput = False, Verdict.REMEASURING, 0.0
+            self._retry_s = now + self._limits.trial_s
 
     def _problem(self, signals: PeerSignals, *, start: bool) -> Verdict | None:
         limits, ratio = self._limits, self.rate.ratio
@@ -191,7 +198,7 @@ class CompressionControl:
         return Verdict.CODEC_TOO_SLOW if can < limits.headroom[start] * must else None
 
     def _stop(self, verdict: Verdict, now: float) -> None:
-        self.is_on, self.verdict, self._trial = False, verdict, None
+        self.is_on, self.verdict = False, verdict
         self._retry_s = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, self._limits.max_pause_s)
         self._samples = self._samples_left = 0
@@ -201,7 +208,7 @@ class CompressionControl:
 
 @dataclass(slots=True)
 class _Trial:
-    """The mean goodput since compression was turned on, but for what was under way."""
+    """The mean goodput of a while, without what was under way before it."""
 
     skip_s: float = 0.3
     seconds: float = 0.0

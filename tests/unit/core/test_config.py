@@ -109,6 +109,7 @@ def test_security_round_trips() -> None:
         (MTLS.replace('key = "k"', ""), "security.key: missing"),
         ("[security]\nmax_lane_age_s = 0", "security.max_lane_age_s = 0.0: allowed is 1"),
         ('[transfer]\ndigests = "yes"', "transfer.digests = 'yes': allowed: auto, on, off"),
+        ('[transfer]\ncompression = "on"', "transfer.compression = 'on': allowed: auto, off"),
         ('[transfer]\npipelining = "no"', "transfer.pipelining = 'no': allowed: layer, chunk"),
         ("[transfer]\nchunk_bytes = 100", "transfer.chunk_bytes = 100: allowed is 0 or 4096 to"),
         ("[transfer]\nlanes = 65", "transfer.lanes = 65: allowed is 0 to 64"),
