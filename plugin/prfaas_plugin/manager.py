@@ -206,6 +206,7 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
                 self.req_to_decode_prefix_len[event.room] = event.prefix_tokens
                 self.update_status(event.room, KVPoll.WaitingForInput)
             case RoomSent():
+                self.pipeline.sent(event.room)
                 self.conclude_transfer(bootstrap_room=event.room, status=KVPoll.Success)
             case RoomFailed():
                 logger.warning("room %s failed: %s %s", event.room, event.reason, event.detail)
@@ -258,6 +259,7 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
             self.pipeline.send(bootstrap_room, groups, index_slice.start, wait_event)
             if is_last_chunk:
                 totals = {name: len(items) for name, items in groups.items()}
+                self.pipeline.finishing(bootstrap_room)
                 self.sends.finish(bootstrap_room, totals | {KV: index_slice.stop})
         except TransferError as error:
             self.sends.abort(bootstrap_room, error.reason, error.detail)

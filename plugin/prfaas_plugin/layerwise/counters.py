@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from prfaas.transfer.histogram import Histogram
+from prfaas.transfer.histogram import ROUND_TRIP_S, Histogram
 
 _EVENT_S = (10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 20e-3)
 
@@ -36,6 +36,7 @@ class PipelineCounters:
     chunks_acked_early: transfer chunks acknowledged between a batch's first layer and its last.
     hook_s: the scheduler's time in layer events; the first of a batch makes the index arrays.
     plan_s: the part of it that went into these.
+    drain_s: from a prompt's end of prefill until the decode had everything, in both modes.
     """
 
     chunks: int = 0
@@ -44,6 +45,7 @@ class PipelineCounters:
     chunks_acked_early: int = 0
     hook_s: Histogram = field(default_factory=lambda: Histogram(_EVENT_S))
     plan_s: float = 0.0
+    drain_s: Histogram = field(default_factory=lambda: Histogram(ROUND_TRIP_S))
     fallbacks: Counter[str] = field(default_factory=Counter)
 
     def fall_back(self, reason: Fallback, detail: str = "", *, num: int = 1) -> None:
@@ -64,5 +66,6 @@ class PipelineCounters:
             "chunks_acked_early_total": self.chunks_acked_early,
             "hook_s": self.hook_s.to_json(),
             "plan_s_total": self.plan_s,
+            "drain_s": self.drain_s.to_json(),
             "fallbacks_total": dict(self.fallbacks),
         }

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -50,6 +51,7 @@ class LayerPipeline:
         self._rooms: dict[int, RoomLedger] = {}
         self._planner: SendPlanner | None = None
         self._refusal: UnsupportedEngineError | None = None
+        self._finished_s: dict[int, float] = {}
         self._tokens = itertools.count()
         self._announcer = Announcer(self.broke)
 
@@ -160,8 +162,19 @@ class LayerPipeline:
                 wait_event.synchronize()
                 mark()
 
+    def finishing(self, room: int) -> None:
+        """All of the room was computed and submitted."""
+        self._finished_s[room] = time.monotonic()
+
+    def sent(self, room: int) -> None:
+        """The decode has all of the room; from any thread."""
+        finished_s = self._finished_s.pop(room, None)
+        if finished_s is not None:
+            self.counters.drain_s.observe(time.monotonic() - finished_s)
+
     def forget(self, room: int) -> None:
         """The room is over, and nothing of it is read any more."""
+        self._finished_s.pop(room, None)
         ledger = self._rooms.pop(room, None)
         if ledger is not None:
             ledger.release()
