@@ -158,6 +158,9 @@ class DecodeRole(Role):
     def _grant(self) -> None:
         while self._queue:
             generation, granted = self._queue[0]
+            if granted.cancelled():
+                self._queue.popleft()
+                continue
             memory = self._take(generation.ask.prompt.num_tokens)
             if memory is None:
                 return

@@ -41,6 +41,7 @@ class _Room:
     at_s: float
     opened: "asyncio.Future[RoomOpened]"
     sent: "asyncio.Future[None]"
+    is_claimed: bool = False
     sending: "_Sending | None" = None
 
 
@@ -109,11 +110,12 @@ class PrefillRole(Role):
     # ---- a request -----------------------------------------------------------------------------
 
     async def _serve(self, generation: Generation) -> None:
-        self._stages[generation] = _BOOTSTRAP
         number = generation.ask.room
         room = self._room(number)
-        if room.sending is not None:
+        if room.is_claimed:
             raise KvTransferError(_BOOTSTRAP, f"room {number} is in use")
+        room.is_claimed = True
+        self._stages[generation] = _BOOTSTRAP
         job = PrefillJob(generation.ask.prompt)
         try:
             opened = await self._opened(room)
@@ -253,7 +255,7 @@ class PrefillRole(Role):
         for number, room in list(self._rooms.items()):
             if room.at_s > horizon_s:
                 return
-            if room.sending is None and room.opened.done():
+            if not room.is_claimed:
                 del self._rooms[number]
                 self.node.forget(number)
 

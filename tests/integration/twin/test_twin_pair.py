@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import time
 import urllib.error
 import urllib.request
@@ -292,16 +293,19 @@ async def test_one_wrong_byte_in_a_decodes_memory_changes_the_tokens(
     assert differ >= TOKENS - 2
 
 
-async def _in_process(prefill: Any, decode: Any) -> list[int]:
-    engine = prefill.model.config.engine
+def _ask(prefill: Any, prompt: list[int]) -> bytes:
     body = {
-        "input_ids": [9] * 800,
+        "input_ids": prompt,
         "sampling_params": {"max_new_tokens": TOKENS},
         "bootstrap_host": "127.0.0.1",
-        "bootstrap_port": engine.bootstrap_port,
+        "bootstrap_port": prefill.model.config.engine.bootstrap_port,
         "bootstrap_room": next(rooms),
     }
-    raw = json.dumps(body).encode()
+    return json.dumps(body).encode()
+
+
+async def _in_process(prefill: Any, decode: Any) -> list[int]:
+    raw = _ask(prefill, [9] * 800)
     legs = [twin.start_generation(twin.read(Api.GENERATE, raw)) for twin in (prefill, decode)]
     async with asyncio.timeout(20):
         for leg in legs:
@@ -309,6 +313,56 @@ async def _in_process(prefill: Any, decode: Any) -> list[int]:
             assert leg.finish is not None
             assert leg.finish.type == "length", leg.finish
     return list(legs[1].output_ids)
+
+
+async def test_requests_that_are_given_up_anywhere_leave_nothing_behind(tmp_path: Path) -> None:
+    """Hundreds of them, at any moment, in queues that are full."""
+    small = replace(TWIN, max_running_requests=2, dilation=0.005, kv_pool_bytes=1 << 16)
+    rng = random.Random(6)
+    async with hosting(
+        [config("p", Role.PREFILL, tmp_path), config("d", Role.DECODE, tmp_path, twin=small)]
+    ) as twins:
+        prefill, decode = twins
+        free = {name: pool.num_free for name, pool in decode.role._pools.items()}
+
+        async def one(number: int) -> None:
+            ask = _ask(prefill, [number % 500] * rng.randrange(1, 3000))
+            legs = [
+                twin.start_generation(twin.read(Api.GENERATE, ask))
+                for twin in rng.sample(twins, rng.choice((1, 2, 2, 2)))
+            ]
+            await asyncio.sleep(rng.random() * 1.5)
+            for leg in legs:
+                if leg.finish is None:
+                    (prefill if leg in prefill.role._running else decode).drop(leg)
+
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            for number in range(300):
+                group.create_task(one(number))
+        await asyncio.gather(prefill.role.idle(), decode.role.idle())
+        assert prefill.role.requests == decode.role.requests == 0
+        assert {name: pool.num_free for name, pool in decode.role._pools.items()} == free
+        assert len(prefill.role._free_aux) == 4096
+        assert not prefill.role._jobs
+        assert not prefill.role._stages
+        assert not decode.role._received
+        assert not decode.role._queue
+        assert await _in_process(prefill, decode) == await _in_process(prefill, decode)
+
+
+async def test_a_room_is_one_requests_own(tmp_path: Path) -> None:
+    configs = [config("p", Role.PREFILL, tmp_path), config("d", Role.DECODE, tmp_path)]
+    async with hosting(configs) as twins:
+        raw = _ask(twins[0], [9] * 800)
+        first, second = (
+            [twin.start_generation(twin.read(Api.GENERATE, raw)) for twin in twins]
+            for _ in range(2)
+        )
+        async with asyncio.timeout(20):
+            for leg in (*first, *second):
+                await leg.changed(0)
+        assert [leg.finish.type for leg in first] == ["length", "length"]  # type: ignore[union-attr]
+        assert [leg.finish.type for leg in second] == ["abort", "abort"]  # type: ignore[union-attr]
 
 
 def test_many_twins_in_one_process_and_one_that_dies_alone(tmp_path: Path) -> None:
