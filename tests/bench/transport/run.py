@@ -42,14 +42,11 @@ Measure = Callable[[Rows, str, NetworkPath, int], None]
 
 
 def kernel_path(rows: Rows, case: str, repeats: int, rate: str = "") -> None:
-    contenders: dict[str, Run] = {
-        **EVERYWHERE,
-        PLAIN_COPY: plain_copy,
-        NO_DIGESTS: partial(lanes, checksums=False),
-    }
+    contenders: dict[str, Run] = {**EVERYWHERE, PLAIN_COPY: plain_copy}
     with veth(rate) as path, tempfile.TemporaryDirectory() as folder:
         if not rate:
             made = encryption.lane_certificates(Path(folder))
+            contenders[NO_DIGESTS] = partial(lanes, checksums=False)
             contenders["lanes, TLS"] = partial(lanes, certificates=made)
         compare(rows, case, path, Plan(2.0, 1.0, "cubic"), repeats, contenders)
 
@@ -57,13 +54,14 @@ def kernel_path(rows: Rows, case: str, repeats: int, rate: str = "") -> None:
 def emulated_path(rows: Rows, case: str, repeats: int) -> None:
     link = LINKS[case]
     control = "bbr" if link.loss else "cubic"
+    seconds, warm_s = (3.0, 2.0) if link.rtt_s > 0.05 else (2.0, 1.0)
     with emulated(link) as path:
-        compare(rows, case, path, Plan(3.0, 2.0, control), repeats)
+        compare(rows, case, path, Plan(seconds, warm_s, control), repeats)
 
 
 def lossy_cubic(rows: Rows, case: str, repeats: int) -> None:
     with emulated(LINKS["30 ms, 0.1 % loss"]) as path:
-        compare(rows, case, path, Plan(3.0, 2.0, "cubic"), repeats, IPERF3_AND_LANES)
+        compare(rows, case, path, Plan(2.0, 1.0, "cubic"), repeats, IPERF3_AND_LANES)
 
 
 def on_wan(measure: Measure) -> Case:
