@@ -8,21 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prfaas.blocks.block_layout import DIGEST_BYTES, KEY_BYTES, KV, ItemLayout
 from prfaas.errors import PrfaasError
 from prfaas_pool.connection import Connection
 from prfaas_pool.entry_form import item_digest, read_form
 from prfaas_pool.message import Message
+from prfaas_pool.place import Item, Leased, Place, Reserved, ReservedEntry
 
 log = logging.getLogger("prfaas.pool")
 
 #: How long the service keeps what we read or write; copying takes milliseconds.
 HOLD_S = 30.0
 _WARN_EVERY_S = 60.0
-
-Item = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +81,15 @@ class PoolClient:
         `item(position)` gives the bytes of a page's item, and is not asked for what is stored.
         States are stored all or none; they match once the KV of their last page is stored.
         """
-        question = {"op": "reserve", "group": group, "first": first, "item_bytes": item_bytes}
-        answer = self._ask(question | {"ttl_s": HOLD_S}, chain)
-        if answer is None:
-            return 0
-        reserved, _ = answer
-        if not reserved["id"]:
-            return self._stored(reserved, chain, first, group)
-        digests = self._write(chain, reserved["entries"], item_bytes, item)
-        answer = self._ask({"op": "commit", "id": reserved["id"]}, digests)
-        if answer is None or answer[0].get("over"):
-            return 0
-        count = len(digests) // DIGEST_BYTES
-        self.counts.stored_items += count
-        self.counts.stored_bytes += count * item_bytes
-        return self._stored(answer[0], chain, first, group)
+        reserved = self.reserve(chain, first, group=group, item_bytes=item_bytes)
+        if reserved is None or not reserved.number:
+            return reserved.stored if reserved else 0
+        digests = []
+        for position, place in reserved.places():
+            data = item(position)
+            place.write(data)
+            digests.append(item_digest(data, _key(chain, position)))
+        return self.commit(reserved, chain, first, b"".join(digests))
 
     def load(
         self,
@@ -112,28 +104,91 @@ class PoolClient:
 
         `take(position, bytes)` gets each: a copy, that has the digest it was stored with.
         """
-        answer = self._ask({"op": "read", "group": group, "first": first, "ttl_s": HOLD_S}, chain)
-        if answer is None or not answer[0]["id"]:
+        leased = self.lease(chain, first, group=group, item_bytes=item_bytes)
+        if leased is None:
             return 0
-        position = first
-        for oid, blocks, offset, count in answer[0]["pieces"]:
-            items = self._read(oid, tuple(blocks), group, item_bytes)
-            end = position + count
-            while position < end:
-                key = chain[position * KEY_BYTES : (position + 1) * KEY_BYTES]
-                data = items(offset, key) if items else None
-                if data is None:
-                    break
-                take(position, data)
-                position, offset = position + 1, offset + 1
-            if position < end:
-                self.counts.damaged += 1
-                self._ask({"op": "drop", "group": group, "first": position}, chain)
+        for position, place in enumerate(leased.places, first):
+            data = place.read()
+            if item_digest(data, _key(chain, position)) != place.digest:
+                leased.places[position - first :] = []
+                self._report_damage(chain, position, group)
                 break
-        self._ask({"op": "release", "id": answer[0]["id"]})
-        self.counts.loaded_items += position - first
-        self.counts.loaded_bytes += (position - first) * item_bytes
-        return position - first
+            take(position, data)
+        self.release(leased.number)
+        self.counts.loaded_items += len(leased.places)
+        self.counts.loaded_bytes += len(leased.places) * item_bytes
+        return len(leased.places)
+
+    def reserve(
+        self,
+        chain: bytes,
+        first: int,
+        *,
+        group: str,
+        item_bytes: int,
+        moved: bool = False,
+        hold_s: float = HOLD_S,
+    ) -> Reserved | None:
+        """Reserve blocks for items to be written by whatever means, then to be committed.
+
+        `moved`: as blocks of a transfer, until they are committed. None: no pool.
+        """
+        question = {"op": "reserve", "group": group, "first": first, "item_bytes": item_bytes}
+        answer = self._ask(question | {"ttl_s": hold_s, "moved": moved}, chain)
+        arena = self._connection.arena
+        if answer is None or arena is None:
+            return None
+        fields, _ = answer
+        layout = ItemLayout(item_bytes, arena.block_bytes)
+        entries = [
+            ReservedEntry(start, count, tuple(blocks), layout.payload_offset(count))
+            for start, count, blocks in fields["entries"]
+        ]
+        stored = self._stored(fields, chain, first, group)
+        return Reserved(fields["id"], arena, group, item_bytes, entries, stored)
+
+    def commit(self, reserved: Reserved, chain: bytes, first: int, digests: bytes) -> int:
+        """Make what was written count; `digests` are of all reserved items, in order.
+
+        Returns how many items are stored from page `first` on.
+        """
+        answer = self._ask({"op": "commit", "id": reserved.number}, digests)
+        if answer is None or answer[0].get("over"):
+            return 0
+        count = len(digests) // DIGEST_BYTES
+        self.counts.stored_items += count
+        self.counts.stored_bytes += count * reserved.item_bytes
+        return self._stored(answer[0], chain, first, reserved.group)
+
+    def lease(
+        self, chain: bytes, first: int, *, group: str, item_bytes: int, hold_s: float = HOLD_S
+    ) -> Leased | None:
+        """Lease the items of pages `first` to the end, as far as they are stored; None: not one.
+
+        Whoever reads them verifies their digests.
+        """
+        question = {"op": "read", "group": group, "first": first, "ttl_s": hold_s}
+        answer = self._ask(question, chain)
+        arena = self._connection.arena
+        if answer is None or not answer[0]["id"] or arena is None:
+            return None
+        places: list[Place] = []
+        for oid, blocks, offset, count in answer[0]["pieces"]:
+            found = read_form(arena, tuple(blocks))
+            form = found[0] if found else None
+            if form is None or (form.oid, form.group, form.item_bytes) != (oid, group, item_bytes):
+                self._report_damage(chain, first + len(places), group)
+                break
+            start = ItemLayout(item_bytes, arena.block_bytes).payload_offset(form.count)
+            for index in range(offset, offset + count):
+                digest = form.digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]
+                at = start + index * item_bytes
+                places.append(Place(arena, tuple(blocks), at, item_bytes, digest))
+        return Leased(answer[0]["id"], places)
+
+    def release(self, number: int) -> None:
+        """End a lease or give a reservation up."""
+        self._ask({"op": "release", "id": number})
 
     def stats(self) -> dict[str, Any] | None:
         """Return the service's figures; None where it does not answer."""
@@ -147,44 +202,9 @@ class PoolClient:
             return min(count, max(0, pages - first))
         return 0 if answer["refused"] else count
 
-    def _write(
-        self, chain: bytes, entries: list[Any], item_bytes: int, item: Callable[[int], Item]
-    ) -> bytes:
-        """Copy items into reserved blocks and return their digests."""
-        arena = self._connection.arena
-        assert arena is not None
-        layout = ItemLayout(item_bytes, arena.block_bytes)
-        digests = []
-        for first, count, blocks in entries:
-            offset = layout.payload_offset(count)
-            for position in range(first, first + count):
-                data = item(position)
-                key = chain[position * KEY_BYTES : (position + 1) * KEY_BYTES]
-                digests.append(item_digest(data, key))
-                arena.write(tuple(blocks), offset, data)
-                offset += item_bytes
-        return b"".join(digests)
-
-    def _read(
-        self, oid: int, blocks: tuple[int, ...], group: str, item_bytes: int
-    ) -> Callable[[int, bytes], Item | None] | None:
-        """Return what reads one item of an entry; None where the entry is not what it should be."""
-        arena = self._connection.arena
-        assert arena is not None
-        read = read_form(arena, blocks)
-        if read is None:
-            return None
-        form, _ = read
-        if (form.oid, form.group, form.item_bytes) != (oid, group, item_bytes):
-            return None
-        start = ItemLayout(item_bytes, arena.block_bytes).payload_offset(form.count)
-
-        def item(offset: int, key: bytes) -> Item | None:
-            data = arena.read(blocks, start + offset * item_bytes, item_bytes)
-            expected = form.digests[offset * DIGEST_BYTES : (offset + 1) * DIGEST_BYTES]
-            return data if item_digest(data, key) == expected else None
-
-        return item
+    def _report_damage(self, chain: bytes, position: int, group: str) -> None:
+        self.counts.damaged += 1
+        self._ask({"op": "drop", "group": group, "first": position}, chain)
 
     def _ask(self, fields: dict[str, Any], blob: bytes = b"") -> Message | None:
         try:
@@ -195,3 +215,7 @@ class PoolClient:
                 self._warned_at_s = time.monotonic()
                 log.warning("%s", error)
             return None
+
+
+def _key(chain: bytes, position: int) -> bytes:
+    return chain[position * KEY_BYTES : (position + 1) * KEY_BYTES]
