@@ -1,7 +1,8 @@
 """Coverage-guided fuzzing of what peers can make us do: `make fuzz SECONDS=60`.
 
-One input is for the decoder, a hostile receiver or a hostile sender, by its first byte. It starts
-from the golden and malformed frames and from random steps, and keeps what it finds in build/fuzz.
+One input is for the decoder, a hostile receiver, a hostile sender or the codec, by its first byte.
+It starts from the golden and malformed vectors and from random steps, and keeps what it finds in
+build/fuzz.
 """
 
 import json
@@ -22,7 +23,12 @@ sys.path.insert(0, str(HERE))
 with atheris.instrument_imports(include=["prfaas.wire", "prfaas.transfer", "prfaas.errors"]):
     import hostile
 
-TARGETS = (hostile.run_decoder, hostile.run_sender, hostile.run_receiver)
+TARGETS = (
+    hostile.run_decoder,
+    hostile.run_sender,
+    hostile.run_receiver,
+    hostile.run_payload,
+)
 
 
 def run_one(data: bytes) -> None:
@@ -38,6 +44,11 @@ def seeds() -> Iterator[bytes]:
             frame = bytes.fromhex(vector["hex"])
             cuts = (frame[at : at + 200] for at in range(0, len(frame), 200))
             yield b"\0" + b"".join(bytes([len(cut) - 1]) + cut for cut in cuts)
+    payloads = json.loads((VECTORS / "encoded-payloads.json").read_text())
+    for vector in payloads["golden"] + payloads["malformed"]:
+        plain_bytes = vector.get("plain_bytes") or len(vector["plain"]) // 2
+        head = bytes([3, vector["encoding"] // 2, min(plain_bytes - 1, 255)])
+        yield head + bytes([max(0, plain_bytes - 256)]) + bytes.fromhex(vector["payload"])
     rng = random.Random(0)
     for number in range(200):
         yield bytes([1 + number % 2]) + rng.randbytes(rng.randrange(1, MAX_BYTES))

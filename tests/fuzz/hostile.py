@@ -30,9 +30,11 @@ from prfaas.wire import (
     encode,
     limits,
 )
+from prfaas_transport.codec import Codec, join
 
 LAYOUT = Layout((Group("kv", (Entry(4, 16), Entry(8, 16))), Group("aux", (Entry(3, 4),))))
 ADDRESS = ("sender", 1)
+FEATURES = Feature.DIGESTS | Feature.COMPRESSION
 MAX_CONTROL = 32
 MAX_CHUNKS = 64
 MAX_ROOMS = 4
@@ -85,6 +87,19 @@ def run_decoder(data: bytes) -> None:
         return
 
 
+def run_payload(data: bytes) -> None:
+    """Decode an encoded payload; it may say what it likes."""
+    source = Source(data)
+    width, plain_bytes = (1, 2, 4)[source.number(3)], 1 + source.number(256) + source.number(256)
+    try:
+        planes = Codec().decode(memoryview(source.data(len(data))), plain_bytes, width)
+    except ProtocolError:
+        return
+    out = bytearray(plain_bytes)
+    join(planes, memoryview(out))
+    assert sum(map(len, planes)) == plain_bytes
+
+
 def decode_again(frame: Frame) -> Frame | None:
     """Return what becomes of a frame that is encoded and decoded."""
     decoder = Decoder()
@@ -100,6 +115,8 @@ def frame_of(source: Source) -> Frame:
     sizes = LAYOUT.groups[group % 2].entries
     item_bytes = sizes[entry % len(sizes)].item_bytes
     counts = (source.odd(8), source.odd(1))[: 3 - source.number(9) // 8 - 1]
+    plain_bytes = max(1, source.odd(count * item_bytes))
+    encoding = (0, 0, 0, 0, 1, 2, 4)[source.number(7)]
     chunk = Chunk(
         room,
         attempt,
@@ -108,9 +125,10 @@ def frame_of(source: Source) -> Frame:
         entry,
         start,
         count,
-        max(1, source.odd(count * item_bytes)),
+        max(1, plain_bytes - 1) if encoding else plain_bytes,
+        plain_bytes if encoding else 0,
         digest=source.number(2),
-        encoding=0,
+        encoding=encoding,
     )
     digest, groups = LAYOUT.digest(), LAYOUT.wire_groups()
     frames: tuple[Frame, ...] = (
@@ -144,7 +162,7 @@ def run_sender(data: bytes) -> None:
         max_peers=2,
         max_control_frames=MAX_CONTROL,
     )
-    machine = Sender(LAYOUT, node_id="p", session=1, limits=bounds, features=Feature.DIGESTS)
+    machine = Sender(LAYOUT, node_id="p", session=1, limits=bounds, features=FEATURES)
     lanes: set[int] = set()
     now, number = 0.0, 0
     while source:
@@ -235,7 +253,7 @@ def run_receiver(data: bytes) -> None:
     """Let a hostile sender meet a receiver that opens and aborts rooms."""
     source = Source(data)
     bounds = ReceiveLimits(lanes=2, max_rooms=MAX_ROOMS, max_control_frames=MAX_CONTROL)
-    machine = Receiver(LAYOUT, node_id="d", session=1, limits=bounds, features=Feature.DIGESTS)
+    machine = Receiver(LAYOUT, node_id="d", session=1, limits=bounds, features=FEATURES)
     rig = _ReceiverRig(machine)
     while source:
         step = source.number(8)
@@ -254,6 +272,11 @@ def run_receiver(data: bytes) -> None:
         rig.check()
 
 
+def count_bytes(chunk: Chunk) -> int:
+    """Return what the items of a chunk are in memory: what its payload must decode to."""
+    return chunk.count * LAYOUT.groups[chunk.group].entries[chunk.entry].item_bytes
+
+
 class _ReceiverRig:
     """A receiver, its lanes, and the items of its rooms that are open."""
 
@@ -270,7 +293,7 @@ class _ReceiverRig:
             self._number += 1
             self.machine.lane_dialing(self._number, address, number)
             self.lanes.add(self._number)
-            self._receive(self._number, Welcome("p", 1, Feature.DIGESTS))
+            self._receive(self._number, Welcome("p", 1, (FEATURES, Feature.DIGESTS)[number % 2]))
 
     def own(self, source: Source) -> None:
         """What the owner may do."""
@@ -315,6 +338,7 @@ class _ReceiverRig:
             assert items.size == chunk.count
             assert chunk.group == 1 or set(items.tolist()) <= self.granted[chunk.room]
             assert self.machine.is_target_live(lane)
+            assert chunk.plain_bytes == count_bytes(chunk)
         try:
             self.machine.payload_done(lane, source.number(2))
         except ProtocolError:
