@@ -6,7 +6,7 @@ from typing import Any
 from contenders import closing
 from endpoints import Endpoint, lanes_pair
 from pages import LAYERS, PAGE_BYTES, PAGES
-from paths import NetworkPath
+from paths import LOSS_TOLERANT, NetworkPath
 from rows import Rows
 
 import prfaas_netem
@@ -18,7 +18,7 @@ def cut_link(rows: Rows, case: str, path: NetworkPath, repeats: int, cut_s: floa
     """Drop every packet for a while; time from its return until bytes flow again."""
     flows_s, resent, arrived, in_kernel = [], [], [], []
     for _ in range(repeats):
-        config = {"lanes": 8, "liveness_s": 5.0, "congestion_control": "bbr"}
+        config = {"lanes": 8, "liveness_s": 5.0, "congestion_control": LOSS_TOLERANT}
         send, receive = lanes_pair(path.namespaces, path.hosts, config)
         with closing(send), closing(receive):
             time.sleep(1.5)  # the lanes' warm-up is over

@@ -16,6 +16,15 @@ from prfaas_netem import LinkSpec, Topology
 from prfaas_netem.topology import WAN_INTERFACE
 
 
+def congestion_controls() -> list[str]:
+    """Return those that the kernel has."""
+    return Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+
+
+LOSS_TOLERANT = "bbr" if "bbr" in congestion_controls() else "cubic"
+"""For links that lose packets, where cubic gives up what there is."""
+
+
 @dataclass(frozen=True)
 class NetworkPath:
     """Two namespaces and the addresses in them; data flows from the first to the second."""

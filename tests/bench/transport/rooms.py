@@ -5,12 +5,12 @@ import time
 from comparison import percentile
 from contenders import checked, closing
 from endpoints import lanes_pair
-from paths import NetworkPath
+from paths import LOSS_TOLERANT, NetworkPath
 from rows import Rows
 
 SMALL, LARGE = 2, 32
 """Pages of every layer: rooms of 2 MB and of 31 MB."""
-CONFIG = {"lanes": 8, "congestion_control": "bbr"}
+CONFIG = {"lanes": 8, "congestion_control": LOSS_TOLERANT}
 
 
 def first_and_hundredth(rows: Rows, case: str, path: NetworkPath, repeats: int) -> None:

@@ -22,7 +22,7 @@ import peers
 import rooms
 from comparison import NO_DIGESTS, PLAIN_COPY
 from contenders import Plan, Run, lanes, plain_copy
-from paths import NetworkPath, emulated, veth
+from paths import LOSS_TOLERANT, NetworkPath, emulated, veth
 from rows import Rows, load
 from throughput import EVERYWHERE, IPERF3_AND_LANES, compare
 
@@ -53,7 +53,7 @@ def kernel_path(rows: Rows, case: str, repeats: int, rate: str = "") -> None:
 
 def emulated_path(rows: Rows, case: str, repeats: int) -> None:
     link = LINKS[case]
-    control = "bbr" if link.loss else "cubic"
+    control = LOSS_TOLERANT if link.loss else "cubic"
     seconds, warm_s = (3.0, 2.0) if link.rtt_s > 0.05 else (2.0, 1.0)
     with emulated(link) as path:
         compare(rows, case, path, Plan(seconds, warm_s, control), repeats)
