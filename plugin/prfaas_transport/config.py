@@ -18,7 +18,8 @@ class TransportConfig:
 
     lanes: connections per peer (receiver); 0 takes eight, and more where buffers limit every one.
     io_threads: threads that share the lanes.
-    congestion_control: of the lanes' sockets, as the kernel names it; empty leaves the system's.
+    congestion_control: of the lanes' sockets, as the kernel names it; empty leaves the system's;
+        "auto" does too, and takes bbr for peers whose path loses packets though no queue builds up.
     source_hosts: local addresses to dial from (receiver); the lanes of a peer take turns.
     warm_bytes: sent on every new lane to open its congestion window before the first room needs it
         (sender); 0 does without.
@@ -40,7 +41,7 @@ class TransportConfig:
 
     lanes: int = 0
     io_threads: int = 4
-    congestion_control: str = ""
+    congestion_control: str = "auto"
     source_hosts: tuple[str, ...] = ()
     warm_bytes: int = 1 << 20
     chunk_bytes: int = 0

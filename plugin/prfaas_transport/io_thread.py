@@ -219,6 +219,7 @@ class IoThread:
                         sample = tcp_info.sample(lane.sock, lane.number, now)
                         self._has_moved |= lane.observe(sample)
                         self._owner.sampled(sample, lane.bytes_received)
+                        lane.use(self._owner.congestion_control(lane.number))
             self._node.settle(has_ended=False)
 
     # Out

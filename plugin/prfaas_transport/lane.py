@@ -10,7 +10,7 @@ from prfaas.transfer.liveness import Liveness
 from prfaas.transfer.send_room import ChunkOut
 from prfaas.transfer.signals import LaneSample
 from prfaas.wire import Chunk, Decoder, Frame, Ping, Pong, Refuse, encode
-from prfaas_transport import tcp_info
+from prfaas_transport import sockets, tcp_info
 from prfaas_transport.buffers import MAX_IOV, EncodedChunk, Segment
 from prfaas_transport.channel import Channel
 
@@ -70,6 +70,7 @@ class Lane:
         self.bytes_sent = 0
         self.bytes_received = 0
         self.sample: LaneSample | None = None
+        self.congestion_control = sockets.congestion_control(sock)
         self.burst_bytes = 1
         self.fault: Exception | None = None
         self.hasher: Any = None
@@ -257,6 +258,12 @@ class Lane:
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
             self._low_water = wanted
 
+    def use(self, congestion_control: str) -> None:
+        """Change the congestion control from now on; empty leaves it. Raises: OSError."""
+        if congestion_control and congestion_control != self.congestion_control:
+            sockets.set_congestion_control(self.sock, congestion_control)
+            self.congestion_control = congestion_control
+
     def describe(self) -> dict[str, Any]:
         """Return JSON-able counters; those of the kernel are of its last sample."""
         kernel = {} if self.sample is None else self.sample.to_json()
@@ -266,6 +273,7 @@ class Lane:
             "bytes_received_total": self.bytes_received,
             "queued_bytes": self.queued_bytes,
             "rtt_s": self.liveness.rtt_s,
+            "congestion_control": self.congestion_control,
             "tcp": {name: value for name, value in kernel.items() if name not in ("lane", "at_s")},
         }
 

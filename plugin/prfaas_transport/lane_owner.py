@@ -56,6 +56,9 @@ class LaneOwner(Protocol):
     def sampled(self, sample: LaneSample, bytes_received: int) -> None:
         """The kernel was asked how a lane fares, which brought so many bytes since it opened."""
 
+    def congestion_control(self, lane: int) -> str:
+        """Return what the lane's socket is to use from now on; empty leaves it."""
+
     def checked(
         self, stalled: Mapping[int, float], dialled: Mapping[int, float], now: float
     ) -> None:

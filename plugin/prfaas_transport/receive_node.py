@@ -183,6 +183,9 @@ class _Owner:
         count = self._counts.setdefault(address, LaneCount(self._window_bytes))
         self._machine.grow(address, count.observe(sample, bytes_received), sample.at_s)
 
+    def congestion_control(self, lane: int) -> str:  # noqa: ARG002 - LaneOwner
+        return ""  # what a receiver sends is next to nothing
+
     def wants_encoding(self, lane: int, chunk: ChunkOut) -> bool:  # noqa: ARG002 - LaneOwner
         raise AssertionError(f"a receiver sends no chunks ({chunk})")
 

@@ -70,7 +70,7 @@ class SendNode:
             memory,
             _blank_groups(layout, config),
             WarmUp(layout, config.warm_bytes),
-            not config.chunk_bytes,
+            config,
             on_event,
         )
         name = f"prfaas-send-{node_id}"
@@ -154,13 +154,14 @@ class _Owner:
         memory: TransferMemory,
         blank_groups: frozenset[int],
         warm_up: WarmUp,
-        has_auto_chunks: bool,
+        config: TransportConfig,
         on_event: Callable[[SendEvent], None],
     ) -> None:
         self._memory = memory
         self._blank_groups = blank_groups
         self._warm_up = warm_up
-        self._has_auto_chunks = has_auto_chunks
+        self._has_auto_chunks = not config.chunk_bytes
+        self._better_control = sockets.better_control(config)
         self._machine = machine
         self.accepted = machine.lane_opened
         self.receive = machine.receive
@@ -197,6 +198,10 @@ class _Owner:
     def wants_encoding(self, lane: int, chunk: ChunkOut) -> bool:
         is_ours = chunk.leg is self._warm_up.leg
         return not is_ours and self._machine.wants_encoding(lane, chunk)
+
+    def congestion_control(self, lane: int) -> str:
+        is_lossy = self._better_control and self._machine.has_random_loss(lane)
+        return self._better_control if is_lossy else ""
 
     def checked(
         self, stalled: Mapping[int, float], dialled: Mapping[int, float], now: float

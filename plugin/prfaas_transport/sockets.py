@@ -9,6 +9,8 @@ from prfaas.errors import ConfigError
 from prfaas.transfer.liveness import STUCK_PERIODS
 from prfaas_transport.config import TransportConfig
 
+AUTO = "auto"
+MODEL_BASED = "bbr"
 TCP_RTO_MAX_MS = 44
 LONGEST_RTO_MS = 1000
 """Time between attempts while a link is cut, so that bytes flow soon after its return."""
@@ -97,10 +99,32 @@ def tune(sock: socket.socket, config: TransportConfig) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, STUCK_PERIODS)
 
 
+def better_control(config: TransportConfig) -> str:
+    """Return the congestion control for paths that lose packets at random; empty leaves it."""
+    if config.congestion_control != AUTO:
+        return ""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        try:
+            set_congestion_control(sock, MODEL_BASED)
+        except OSError:
+            return ""
+    return MODEL_BASED
+
+
+def set_congestion_control(sock: socket.socket, name: str) -> None:
+    """Set it by the kernel's name of it. Raises: OSError."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+
+
+def congestion_control(sock: socket.socket) -> str:
+    """Return the kernel's name of it. Raises: OSError."""
+    name = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+    return name.split(b"\0")[0].decode()
+
+
 def _set_congestion_control(sock: socket.socket, config: TransportConfig) -> None:
-    if config.congestion_control:
-        name = config.congestion_control.encode()
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
+    if config.congestion_control not in ("", AUTO):
+        set_congestion_control(sock, config.congestion_control)
 
 
 def _congestion_controls() -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from prfaas.transfer.compression import CompressionControl
 from prfaas.transfer.histogram import ROUND_TRIP_S, Histogram
 from prfaas.transfer.machine import LaneId, RoomKey
+from prfaas.transfer.random_loss import RandomLoss
 from prfaas.transfer.schedule import BackgroundLimits, FairQueue, Traffic
 from prfaas.transfer.send_room import ChunkOut, SendLeg
 from prfaas.transfer.signals import LaneSample, PathEstimator, PeerSignals
@@ -54,6 +55,7 @@ class SendPeer:
     ack_s: Histogram = field(default_factory=lambda: Histogram(ROUND_TRIP_S))
     observed_s: float = float("-inf")
     compression: CompressionControl = field(default_factory=CompressionControl)
+    random_loss: RandomLoss = field(default_factory=RandomLoss)
     background_bytes: int = 0
     backlog_bytes: int = 0
     acked_bytes: int = 0
@@ -137,6 +139,7 @@ class SendPeer:
         self.signals = self.path.update(samples, backlog_bytes=self.backlog_bytes, now=now)
         self.window_bytes = limits.window(self.signals)
         self.compression.observe(self.signals, self.acked_bytes, now)
+        self.random_loss.observe(self.signals, now)
 
     def _next_background(self) -> SendLeg | None:
         leg = self.background.next_leg()

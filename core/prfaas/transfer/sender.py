@@ -174,6 +174,11 @@ class Sender(SenderRooms):
             lane.sample = sample
             lane.peer.observe(self.limits.background, sample.at_s)
 
+    def has_random_loss(self, lane: LaneId) -> bool:
+        """Say whether the lane's path was seen to lose packets though no queue builds up."""
+        state = self._lanes.get(lane)
+        return state is not None and state.peer is not None and state.peer.random_loss.is_seen
+
     def signals(self) -> dict[str, PeerSignals]:
         """Return the latest signals per peer, by node id."""
         return {node_id: peer.signals for node_id, peer in self._peers.items()}

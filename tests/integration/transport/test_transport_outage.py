@@ -150,3 +150,33 @@ def test_a_killed_receiver_is_missed_at_once(keep: Keep) -> None:
             killed_s = time.monotonic()
     assert send.events.wait(RoomFailed, room=5).reason == "lanes_lost"
     assert time.monotonic() - killed_s < 0.1 + 0.1  # the goal, and for the test to notice
+
+
+@pytest.mark.root
+def test_a_path_that_loses_packets_gets_bbr_and_a_clean_one_does_not(
+    regions: Regions, keep: Keep
+) -> None:
+    send = keep(Side(regions, "a", liveness_s=6.0))
+    receive = keep(Side(regions, "b", liveness_s=6.0))
+
+    def move(room: int) -> None:
+        receive.node.open_room(room, address=send.node.address, grants=ALL)
+        send.events.wait(RoomOpened, room=room)
+        SendSide.send(send, room, ALL)  # type: ignore[arg-type]
+        receive.events.wait(RoomReceived, room=room, timeout_s=60)
+
+    def controls() -> set[str]:
+        return {lane["congestion_control"] for lane in send.node.stats()["lanes"]}
+
+    default = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    move(1)
+    assert controls() == {default}
+    prfaas_netem.set_link(regions.control, LINK.merged({"loss": 0.005}))
+    try:
+        for room in range(2, 6):
+            move(room)
+            if "bbr" in controls():
+                break
+    finally:
+        regions.restore()
+    assert controls() == {"bbr"}
