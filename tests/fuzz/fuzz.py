@@ -47,8 +47,8 @@ def seeds() -> Iterator[bytes]:
     payloads = json.loads((VECTORS / "encoded-payloads.json").read_text())
     for vector in payloads["golden"] + payloads["malformed"]:
         plain_bytes = vector.get("plain_bytes") or len(vector["plain"]) // 2
-        head = bytes([3, vector["encoding"] // 2, min(plain_bytes - 1, 255)])
-        yield head + bytes([max(0, plain_bytes - 256)]) + bytes.fromhex(vector["payload"])
+        high, low = divmod(plain_bytes - 1, 256)
+        yield bytes([3, vector["encoding"] // 2, low, high]) + bytes.fromhex(vector["payload"])
     rng = random.Random(0)
     for number in range(200):
         yield bytes([1 + number % 2]) + rng.randbytes(rng.randrange(1, MAX_BYTES))
