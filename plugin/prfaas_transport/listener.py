@@ -9,6 +9,7 @@ from collections.abc import Callable
 log = logging.getLogger("prfaas.transport")
 
 ACCEPT_PAUSE_S = 0.5
+ACCEPTS_PER_TURN = 64
 
 
 class Listener:
@@ -21,9 +22,9 @@ class Listener:
         self._epoll = epoll
         epoll.register(self.fd, select.EPOLLIN)
 
-    def accept_all(self, take: Callable[[socket.socket], None]) -> None:
-        """Hand every waiting connection to `take`."""
-        while True:
+    def accept_some(self, take: Callable[[socket.socket], None]) -> None:
+        """Hand waiting connections to `take`; lanes get their turn however many there are."""
+        for _ in range(ACCEPTS_PER_TURN):
             try:
                 sock, _ = self._sock.accept()
             except BlockingIOError:

@@ -21,6 +21,8 @@ from prfaas_transport.listener import Listener
 log = logging.getLogger("prfaas.transport")
 
 MAX_LANES = 4096
+MAX_STRANGERS = 256
+"""Accepted connections that have not said who they are; one more pushes the oldest out."""
 CHECKS_PER_PERIOD = 8
 LONGEST_CHECK_S = 0.1
 
@@ -41,6 +43,7 @@ class LaneLoop:
         self._owner = owner
         self._config = config
         self._lanes: dict[int, Lane] = {}
+        self._strangers: dict[int, Lane] = {}
         self._num_lanes = 0
         self._events: deque[Any] = deque()
         self._delivering = threading.Lock()
@@ -121,6 +124,7 @@ class LaneLoop:
             return
         lane.is_closed = True
         del self._lanes[lane.number]
+        self._strangers.pop(lane.number, None)
         lane.thread.remove(lane)
         log.info("lane %d closed: %s", lane.number, reason)
         self._owner.closed(lane.number, reason, time.monotonic())
@@ -180,8 +184,21 @@ class LaneLoop:
                 sock.close()
                 return
             self._owner.accepted(number)
+            self._admit(self._lanes[number])
 
     # Under the lock
+
+    def _admit(self, lane: Lane) -> None:
+        """Push the oldest stranger out if there are too many: who does say HELLO does so soon."""
+        self._strangers[lane.number] = lane
+        if len(self._strangers) <= MAX_STRANGERS:
+            return
+        for number, other in list(self._strangers.items()):
+            if other.is_greeted or other.is_closed:
+                del self._strangers[number]
+        if len(self._strangers) > MAX_STRANGERS:
+            self.close_lane(next(iter(self._strangers.values())), "too many that do not say HELLO")
+            self.settle(has_ended=False)
 
     def _add(self, number: int, sock: socket.socket, now: float, *, is_connecting: bool) -> None:
         channel = self._config.channel_factory.wrap(sock, server_side=not is_connecting)
@@ -261,7 +278,7 @@ class _FirstThread(IoThread):
 
     def on_other(self, fd: int) -> None:
         if self._listener is not None and fd == self._listener.fd:
-            self._listener.accept_all(self._loop.take)
+            self._listener.accept_some(self._loop.take)
 
     def due_s(self) -> float:
         resume_s = None if self._listener is None else self._listener.resume_s

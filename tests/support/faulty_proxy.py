@@ -11,7 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-HELD_BYTES = 256 << 10
+HELD_BYTES = 32 << 10
+SOCKET_BYTES = 16 << 10
+"""Buffers of the relay's sockets: small, so that what sends to it is soon held up."""
 RECORDED_BYTES = 1 << 10
 TURN_S = 0.01
 
@@ -55,7 +57,7 @@ class _Flow:
     def read(self, now: float) -> bytes:
         """Take what came; what follows a cut is lost. Raises: OSError."""
         with contextlib.suppress(BlockingIOError):
-            data = self.source.recv(1 << 16)
+            data = self.source.recv(HELD_BYTES)
             self.has_ended = not data
             if data and not self.is_cut:
                 self.held.append((now + self.faults.delay_s, data))
@@ -104,7 +106,10 @@ class FaultyProxy:
         self._strays: deque[tuple[float, socket.socket]] = deque()
         self._orders: deque[Callable[[], None]] = deque()
         self._is_closed = False
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self._listener = socket.socket()
+        _shrink(self._listener)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen(256)
         self._listener.setblocking(False)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
@@ -209,10 +214,14 @@ class FaultyProxy:
     def _accept(self) -> None:
         near, _ = self._listener.accept()
         self.num_connections += 1
+        far = socket.socket()
         try:
-            far = socket.create_connection(self.target, timeout=1.0)
+            _shrink(far)
+            far.settimeout(1.0)
+            far.connect(self.target)
         except OSError:
             near.close()
+            far.close()
             return
         for sock in (near, far):
             sock.setblocking(False)
@@ -225,6 +234,11 @@ class FaultyProxy:
             self._strays.append((time.monotonic() + keep_s, sock))
             sock.setblocking(False)
             sock.send(data)
+
+
+def _shrink(sock: socket.socket) -> None:
+    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BYTES)
 
 
 def _reset(pair: tuple[_Flow, _Flow]) -> None:

@@ -4,6 +4,8 @@ import re
 from collections import Counter
 from enum import StrEnum
 
+from prfaas.errors import ProtocolError
+
 
 class Reason(StrEnum):
     """The words that transfer itself uses; callers of `abort()` may bring their own."""
@@ -52,8 +54,19 @@ def reason_word(reason: str) -> str:
 
 
 def reason_text(detail: str) -> str:
-    """Return `detail` cut to what the wire can carry."""
-    return detail.encode(errors="replace").decode()[:_MAX_TEXT_CHARS]
+    """Return `detail` as one printable line, cut to what the wire can carry.
+
+    >>> reason_text("no\x1b[2J\\nway")
+    'no?[2J?way'
+    """
+    text = detail[:_MAX_TEXT_CHARS].encode(errors="replace").decode()
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def check_node_id(node_id: str) -> None:
+    """Raises: ProtocolError for a name that does not print as it is: it gets into logs."""
+    if not node_id.isprintable():
+        raise ProtocolError(f"node id {node_id!r}: allowed are printable characters")
 
 
 def count_reason(counter: Counter[str], word: str) -> None:

@@ -6,7 +6,7 @@ from prfaas.errors import ProtocolError
 from prfaas.transfer.events import Address, PeerUp
 from prfaas.transfer.layout import Items
 from prfaas.transfer.machine import LaneId, RoomKey, describe_totals
-from prfaas.transfer.reasons import Reason
+from prfaas.transfer.reasons import Reason, check_node_id, reason_text
 from prfaas.transfer.receive_peer import ReceiveLane
 from prfaas.transfer.receive_room import ReceiveRoom, overlap
 from prfaas.transfer.receiver_rooms import ReceiveCounters, ReceiveLimits
@@ -212,6 +212,7 @@ class Receiver(SpareLanes):
         peer = lane.peer
         if lane.welcome:
             raise ProtocolError("second WELCOME on a lane")
+        check_node_id(frame.node_id)
         if frame.features & ~self._features:
             raise ProtocolError(f"WELCOME: features {frame.features} were not offered")
         if not self._guard.trust(lane.hello, frame):
@@ -228,13 +229,15 @@ class Receiver(SpareLanes):
         peer.slots[lane.number].reset_backoff()
         if peer.session is None:
             peer.session, peer.node_id = frame.session, frame.node_id
+            self._unreached.drop(peer.address)
             self._events.append(PeerUp(peer.address, frame.node_id, frame.session))
 
     def _on_refuse(self, lane_id: LaneId, lane: ReceiveLane, frame: Refuse) -> None:
+        text = reason_text(frame.text)
         if lane.peer.session is None:
-            self._lose_peer(lane.peer, frame.reason, frame.text)
+            self._lose_peer(lane.peer, frame.reason, text)
         else:
-            self._dead_lanes.append((lane_id, f"{frame.reason}: {frame.text}"))
+            self._dead_lanes.append((lane_id, f"{frame.reason}: {text}"))
 
     def _on_chunk(self, lane: ReceiveLane, frame: Chunk) -> None:
         self._check_shape(lane, frame)
@@ -304,7 +307,7 @@ class Receiver(SpareLanes):
         self._reply(lane, Aborted(frame.room, frame.attempt))
         room = self._find_room(lane, frame.room, frame.attempt)
         if room is not None:
-            self._fail_room(room, frame.reason, frame.text, tell=False)
+            self._fail_room(room, frame.reason, reason_text(frame.text), tell=False)
 
     def _answer_stray(self, lane: ReceiveLane, key: RoomKey) -> None:
         """Answer the first frame of a room that was never open; ignore those of ended ones."""

@@ -7,7 +7,7 @@ from prfaas.transfer.compression import SMALLEST_BYTES, CompressionControl
 from prfaas.transfer.events import PeerJoined, RoomOpened, RoomSent
 from prfaas.transfer.layout import mismatch
 from prfaas.transfer.machine import LaneId, describe_totals
-from prfaas.transfer.reasons import Reason, count_reason, reason_word
+from prfaas.transfer.reasons import Reason, check_node_id, count_reason, reason_text, reason_word
 from prfaas.transfer.schedule import FairQueue
 from prfaas.transfer.send_peer import SendLane, SendPeer
 from prfaas.transfer.send_room import ChunkOut, SendLeg, SendRoom
@@ -209,6 +209,7 @@ class Sender(SenderRooms):
     def _on_hello(self, lane: LaneId, state: SendLane, frame: Hello) -> None:
         if state.peer is not None:
             raise ProtocolError("second HELLO on a lane")
+        check_node_id(frame.node_id)
         peer = self._peers.get(frame.node_id)
         is_new = peer is None or peer.session != frame.session
         refusal = self._refusal(frame, None if is_new else peer)
@@ -356,7 +357,7 @@ class Sender(SenderRooms):
             self._ended_legs.put((peer.session, frame.room, frame.attempt), frame)
             return
         self._end_leg(leg, frame)
-        self._fail_room(room, frame.reason, frame.text)
+        self._fail_room(room, frame.reason, reason_text(frame.text))
 
     def _find_leg(
         self, peer: SendPeer, room: int, attempt: int

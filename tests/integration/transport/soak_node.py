@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from soak_channels import DawdlingChannels
 from soak_memory import SCRIBBLE, UNUSED, Arena, layout
 from soak_receive import ReceiveDriver
 from soak_send import SendDriver
@@ -26,6 +27,7 @@ from prfaas_transport.tls_context import TlsFiles
 
 CHECK_S = 0.1
 SETTLE_S = 3.0
+CHUNK_BYTES = (0, 300_000, 20_000)
 
 
 class Log:
@@ -42,9 +44,12 @@ class Log:
         os.close(self._fd)
 
 
-def config_of(settings: dict[str, Any]) -> TransportConfig:
+def config_of(settings: dict[str, Any], problems: list[str]) -> TransportConfig:
     """Return a node's configuration for the soak's mode."""
     more: dict[str, Any] = dict(settings["limits"])
+    more["chunk_bytes"] = CHUNK_BYTES[settings["seed"] % len(CHUNK_BYTES)]
+    if settings["mode"] != "mtls":
+        more["channel_factory"] = DawdlingChannels(problems)
     if settings["mode"] == "secret":
         more["secret"] = Secret([b"the secret of this deployment..."])
     if settings["mode"] == "mtls":
@@ -81,10 +86,10 @@ def open_fds() -> int:
 def main() -> None:
     settings = json.loads(sys.argv[1])
     log = Log(settings["log"])
-    config = config_of(settings)
     before = {"threads": threading.active_count(), "fds": open_fds()}
     is_sender = settings["role"] == "send"
     arena = Arena(SCRIBBLE, layout(3)) if is_sender else Arena(UNUSED)
+    config = config_of(settings, arena.problems)
     driver = (SendDriver if is_sender else ReceiveDriver)(settings, arena, config, log)
     watch = Watch(arena)
     say({"address": driver.address})

@@ -128,7 +128,7 @@ class ReceiveDriver:
         except TransferError as error:
             self._events.put(RoomFailed(number, error.reason, error.detail))
             return
-        if rng.random() < 0.15:
+        if rng.random() < 0.25:
             wait_s = float(rng.choice([0.0, 0.01, 0.1, 0.5])) * float(rng.random())
             heapq.heappush(self._aborts, (time.monotonic() + wait_s, self._attempts, room))
 

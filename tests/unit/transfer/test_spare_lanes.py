@@ -115,3 +115,25 @@ def test_old_lanes_are_renewed_one_at_a_time() -> None:
     machine.receive(3, Welcome("p", 9))
     machine.renew(2, "old")
     assert machine.take_dead_lanes() == [(2, "old")]
+
+
+def test_an_address_where_no_lane_came_up_is_dialled_later_every_time() -> None:
+    machine, now, waits = receiver(lanes=1), 0.0, []
+    for lane in range(1, 10):
+        machine.connect(AT, now)
+        timer = machine.next_timer()
+        assert timer is not None
+        waits.append(round(timer - now, 3))
+        now = timer
+        machine.advance(now)
+        dial(machine, lane, now=now)
+        machine.lane_closed(lane, "refused", now)
+    assert waits[:4] == [0.0, 0.05, 0.1, 0.2]
+    assert waits[-1] == 2.0
+    machine.connect(AT, now + 60)
+    assert machine.take_dials(now + 60) == [(AT, 0)]
+    machine.lane_dialing(10, AT, 0)
+    machine.receive(10, Welcome("p", 9))
+    machine.disconnect(AT)
+    machine.connect(AT, now + 61)
+    assert machine.take_dials(now + 61) == [(AT, 0)]
