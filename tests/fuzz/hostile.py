@@ -90,7 +90,8 @@ def run_decoder(data: bytes) -> None:
 def run_payload(data: bytes) -> None:
     """Decode an encoded payload; it may say what it likes."""
     source = Source(data)
-    width, plain_bytes = (1, 2, 4)[source.number(3)], 1 + source.number(256) + 256 * source.number(4)
+    width = (1, 2, 4)[source.number(3)]
+    plain_bytes = 1 + source.number(256) + 256 * source.number(4)
     try:
         planes = Codec().decode(memoryview(source.data(len(data))), plain_bytes, width)
     except ProtocolError:
