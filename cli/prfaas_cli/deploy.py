@@ -58,6 +58,10 @@ def deploy(
     security: Annotated[
         str, typer.Option(help="What crosses regions: off, secret or mtls (see docs/security.md).")
     ] = "off",
+    local_backend: Annotated[
+        str,
+        typer.Option(help="How peers of one region send to each other: lanes, mooncake or nixl."),
+    ] = "lanes",
     pipelining: Annotated[
         str, typer.Option(help="What a prefill sends once it is computed: each layer, or chunk.")
     ] = "layer",
@@ -104,6 +108,7 @@ def deploy(
         engine_args=tuple(engine_arg or ()),
         security=security,
         pipelining=pipelining,
+        local_backend=local_backend,
         decode_cache=decode_cache or role_switch,
         role_switch=role_switch,
         cache_events=cache_events,

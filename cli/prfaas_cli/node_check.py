@@ -49,6 +49,10 @@ def _check_config(config: NodeConfig) -> Iterator[Finding]:
     section = config.engine or config.gateway
     assert section is not None
     yield _finding("model", model_problem(section.model_path))
+    if config.engine:
+        from prfaas_plugin.local_backend import package_problem
+
+        yield _finding("local backend", package_problem(config.transfer.local_backend))
     yield _finding("security", "; ".join(security_problems(config)) or None)
     nodes, problem = peer_check.registered(config)
     yield _finding("etcd", problem)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
-from prfaas.config import Pipelining, SecurityMode
+from prfaas.config import LocalBackend, Pipelining, SecurityMode
 from prfaas.errors import ConfigError
 from prfaas.twin_section import EngineKind
 from prfaas_cli.deploy_pool import pool_problems
@@ -38,6 +38,7 @@ class DeployOptions:
     engine_args: tuple[str, ...]
     security: str = "off"
     pipelining: str = Pipelining.LAYER.value
+    local_backend: str = LocalBackend.LANES.value
     decode_cache: bool = False
     role_switch: bool = False
     cache_events: bool = False
@@ -134,6 +135,9 @@ def check_options(name: str, options: DeployOptions, *, timeout_s: float) -> Non
         found.append(f"--dtype {options.dtype}: allowed: {', '.join(DTYPES)}")
     if options.security not in list(SecurityMode):
         found.append(f"--security {options.security}: allowed: {', '.join(SecurityMode)}")
+    if options.local_backend not in list(LocalBackend):
+        allowed = ", ".join(LocalBackend)
+        found.append(f"--local-backend {options.local_backend}: allowed: {allowed}")
     if options.pipelining not in list(Pipelining):
         found.append(f"--pipelining {options.pipelining}: allowed: {', '.join(Pipelining)}")
     found += twin_problems(options)

@@ -8,6 +8,7 @@ from prfaas.config import (
     EngineSection,
     EtcdSection,
     GatewaySection,
+    LocalBackend,
     NodeConfig,
     NodeSection,
     Pipelining,
@@ -168,7 +169,10 @@ def _engine_node(
         engine=engine,
         twin=twin_section(options, planned.region),
         pool=pool_section(place, options, planned.role, region=planned.region),
-        transfer=TransferSection(pipelining=Pipelining(options.pipelining)),
+        transfer=TransferSection(
+            pipelining=Pipelining(options.pipelining),
+            local_backend=LocalBackend(options.local_backend),
+        ),
         security=security,
     )
 

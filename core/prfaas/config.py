@@ -85,6 +85,14 @@ class Pipelining(StrEnum):
     CHUNK = "chunk"
 
 
+class LocalBackend(StrEnum):
+    """How caches move between peers of one region: by our lanes, or by a backend of SGLang's."""
+
+    LANES = "lanes"
+    MOONCAKE = "mooncake"
+    NIXL = "nixl"
+
+
 @dataclass(frozen=True, slots=True)
 class TransferSection:
     """The lanes between peers; handed to the plugin through its environment.
@@ -94,6 +102,7 @@ class TransferSection:
     "auto": unless TLS makes it needless. `compression`: "off", or "auto": chunks are encoded
     without loss while the link is the limit and that pays. `pipelining`: a prefill sends each
     layer, or each of its chunks, as soon as it is computed.
+    `local_backend`: how peers of one region send to one another; it never crosses regions.
     """
 
     lanes: int = 0
@@ -104,6 +113,7 @@ class TransferSection:
     digests: str = "auto"
     compression: str = "off"
     pipelining: Pipelining = Pipelining.LAYER
+    local_backend: LocalBackend = LocalBackend.LANES
 
 
 class SecurityMode(StrEnum):

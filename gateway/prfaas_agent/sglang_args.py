@@ -108,6 +108,7 @@ def engine_environment(config: NodeConfig, *, interface: str) -> dict[str, str]:
     environment = {
         "SGLANG_HOST_IP": config.node.host,
         "PRFAAS_NODE": config.node.name,
+        "PRFAAS_REGION": config.node.region,
         "PRFAAS_STATS_SOCKET": str(stats_socket(config)),
         "PRFAAS_TRANSFER": json.dumps(asdict(config.transfer), sort_keys=True),
         "PRFAAS_SECURITY": json.dumps(_security_values(config), sort_keys=True),

@@ -6,6 +6,9 @@ Source: sglang 0.5.23 srt/disaggregation/utils.py (TransferBackend, get_kv_class
 from collections.abc import Callable
 from typing import Any
 
+from prfaas.config import LocalBackend
+from prfaas_plugin.settings import read_settings
+
 NAME = "prfaas"
 _GET_KV_CLASS = "sglang.srt.disaggregation.utils.get_kv_class"
 
@@ -47,18 +50,20 @@ def _get_kv_class(original: Callable[[Any, Any], Any], transfer_backend: Any, ki
     if getattr(transfer_backend, "value", transfer_backend) != NAME:
         return original(transfer_backend, kind)
     from sglang.srt.disaggregation.base import KVArgs
-    from sglang.srt.disaggregation.common.conn import CommonKVBootstrapServer
     from sglang.srt.disaggregation.utils import KVClassType
 
+    from prfaas_plugin import composite
+    from prfaas_plugin.bootstrap import PrfaasBootstrapServer
     from prfaas_plugin.manager import PrfaasKVManager
     from prfaas_plugin.receiver import PrfaasKVReceiver
     from prfaas_plugin.sender import PrfaasKVSender
 
+    is_composite = read_settings().transfer.local_backend is not LocalBackend.LANES
     classes = {
         KVClassType.KVARGS: KVArgs,
-        KVClassType.MANAGER: PrfaasKVManager,
-        KVClassType.SENDER: PrfaasKVSender,
-        KVClassType.RECEIVER: PrfaasKVReceiver,
-        KVClassType.BOOTSTRAP_SERVER: CommonKVBootstrapServer,
+        KVClassType.MANAGER: composite.CompositeKVManager if is_composite else PrfaasKVManager,
+        KVClassType.SENDER: composite.CompositeKVSender if is_composite else PrfaasKVSender,
+        KVClassType.RECEIVER: composite.CompositeKVReceiver if is_composite else PrfaasKVReceiver,
+        KVClassType.BOOTSTRAP_SERVER: PrfaasBootstrapServer,
     }
     return classes[kind]

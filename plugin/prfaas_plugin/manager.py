@@ -109,7 +109,7 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
     def _transport_config(self) -> TransportConfig:
         values = asdict(self.settings.transfer)
         values["blank_groups"] = frozenset(values["blank_groups"])
-        del values["digests"], values["pipelining"]
+        del values["digests"], values["pipelining"], values["local_backend"]
         values["checksums"] = self.settings.checksums
         return TransportConfig(
             **values,

@@ -6,7 +6,13 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from prfaas.config import Pipelining, SecurityMode, SecuritySection, TransferSection
+from prfaas.config import (
+    LocalBackend,
+    Pipelining,
+    SecurityMode,
+    SecuritySection,
+    TransferSection,
+)
 from prfaas.errors import ConfigError
 from prfaas.identity import Identity
 
@@ -15,19 +21,26 @@ TRANSFER_VARIABLE = "PRFAAS_TRANSFER"
 SECURITY_VARIABLE = "PRFAAS_SECURITY"
 IDENTITY_VARIABLE = "PRFAAS_IDENTITY"
 STATS_SOCKET_VARIABLE = "PRFAAS_STATS_SOCKET"
+REGION_VARIABLE = "PRFAAS_REGION"
+HOST_VARIABLE = "SGLANG_HOST_IP"
 
 Word = TypeVar("Word", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True)
 class PluginSettings:
-    """`stats_socket` is empty where nobody asks for counters; `identity` is None without TLS."""
+    """`stats_socket` is empty where nobody asks for counters; `identity` is None without TLS.
+
+    Engines whose `region` is equal are local to each other; `host` is our address among them.
+    """
 
     node: str
     transfer: TransferSection
     stats_socket: str
     security: SecuritySection
     identity: Identity | None
+    region: str = ""
+    host: str = "127.0.0.1"
 
     @property
     def checksums(self) -> bool | None:
@@ -47,6 +60,8 @@ def read_settings() -> PluginSettings:
         values["blank_groups"] = tuple(values["blank_groups"])
     if "pipelining" in values:
         values["pipelining"] = _word(TRANSFER_VARIABLE, "pipelining", values, Pipelining)
+    if "local_backend" in values:
+        values["local_backend"] = _word(TRANSFER_VARIABLE, "local_backend", values, LocalBackend)
     security = _security()
     is_tls = security.mode is SecurityMode.MTLS
     return PluginSettings(
@@ -55,6 +70,8 @@ def read_settings() -> PluginSettings:
         stats_socket=os.environ.get(STATS_SOCKET_VARIABLE, ""),
         security=security,
         identity=Identity.parse(os.environ.get(IDENTITY_VARIABLE, "")) if is_tls else None,
+        region=os.environ.get(REGION_VARIABLE, ""),
+        host=os.environ.get(HOST_VARIABLE, "127.0.0.1"),
     )
 
 
