@@ -120,6 +120,7 @@ def test_old_lanes_are_renewed_one_at_a_time() -> None:
 def test_an_address_where_no_lane_came_up_is_dialled_later_every_time() -> None:
     machine, now, waits = receiver(lanes=1), 0.0, []
     for lane in range(1, 10):
+        machine.on_timer(now)
         machine.connect(AT, now)
         timer = machine.next_timer()
         assert timer is not None
