@@ -1,10 +1,14 @@
 """Two regions with `--security mtls`: the right tokens, and nothing to read on the link."""
 
+import http.client
+import json
+import ssl
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from deployment import Answer, Deployment, deployed
@@ -12,7 +16,9 @@ from packet_tap import PacketTap
 from prompts import token_prompts
 from sglang_engines import EngineStarter, generate
 
+from prfaas_cli.place import Place
 from prfaas_netem import Topology, inside
+from prfaas_transport.tls_context import TlsContexts, TlsFiles
 
 pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.timeout(600)]
 
@@ -90,7 +96,39 @@ def assert_secured(regions: Deployment) -> None:
         assert path.stat().st_mode & 0o077 == 0
     log = (regions.directory / "logs" / "b-decode-0.engine.log").read_text()
     assert "Attempting to reconnect" not in log
-    assert listeners(regions, "a") == {"agent": 2, "lanes": 1, "rendezvous": 1}
+    assert listeners(regions, "a") == {"agent": 3, "lanes": 1, "rendezvous": 1}
+    assert_seen(regions)
+
+
+def assert_seen(regions: Deployment) -> None:
+    """Check that the link's signals reach the gateway, and a stranger sees no metrics."""
+    status = json.loads(regions.ctl("status", "--json").stdout)
+    link = status["links"]["a"]
+    assert not link["is_stale"], link
+    assert link["signal"]["up"]
+    assert link["available_bytes_per_s"] > 0
+    url = urlsplit(status["nodes"]["a-prefill-0"]["agent_url"])
+    assert (url.scheme, url.port) == ("https", 31000)
+    folder = Place(regions.state_dir, regions.name).certificates
+    files = TlsFiles(folder / "ca.crt", folder / "operator.crt", folder / "operator.key")
+    contexts = TlsContexts(files)
+    with inside(Topology.plan(deployment=regions.name).namespace("a")):
+        for tls, sees in ((contexts.http_client(), True), (None, False)):
+            assert sees == (b"prfaas_transfer_rooms_total" in scrape(url.netloc, tls))
+
+
+def scrape(address: str, tls: ssl.SSLContext | None) -> bytes:
+    """Return what /metrics answers; without a certificate there is nothing."""
+    stranger = ssl.create_default_context()
+    stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(address, timeout=10, context=tls or stranger)
+    try:
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read()
+    except OSError:
+        return b""
+    finally:
+        connection.close()
 
 
 def listeners(regions: Deployment, region: str) -> dict[str, int]:
@@ -104,5 +142,5 @@ def listeners(regions: Deployment, region: str) -> dict[str, int]:
     is_listening, loopback = "0A", "0100007F"
     addresses = [row[1].split(":") for row in rows if row[3] == is_listening]
     ports = [int(port, 16) for host, port in addresses if host != loopback]
-    kinds = {30000: "agent", 30100: "agent", 25000: "rendezvous"}
+    kinds = {30000: "agent", 30500: "agent", 31000: "agent", 25000: "rendezvous"}
     return dict(Counter(kinds.get(port, "lanes") for port in ports))
