@@ -29,6 +29,7 @@ class Environment:
 
 
 OURS = Environment()
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # numpy starts no pool whose threads spin for a while
 
 
 class Endpoint:
@@ -39,7 +40,7 @@ class Endpoint:
     ) -> None:
         argv = [environment.python, str(HERE / script), *arguments]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        variables = {**os.environ, **environment.variables}
+        variables = {**os.environ, **ONE_THREAD, **environment.variables}
         pipes["stderr"] = subprocess.DEVNULL if environment.is_chatty else None
         if environment.sees_own_devices:
             argv = ["ip", "netns", "exec", namespace, *argv]
