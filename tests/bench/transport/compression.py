@@ -33,7 +33,9 @@ def off_and_auto(rows: Rows, case: str, path: NetworkPath, repeats: int) -> None
     goodput = {}
     for choice, got in runs.items():
         name = f"compression {choice}"
-        goodput[choice] = rows.spread(case, name, "payload, decoded", [r.gbits for r in got], "Gbit/s")
+        goodput[choice] = rows.spread(
+            case, name, "payload, decoded", [r.gbits for r in got], "Gbit/s"
+        )
         for side, used in (("sending", 1), ("receiving", 2)):
             rows.spread(case, name, f"CPU {side}", [run[used] for run in got], "s/GB")
         rows.add(case, name, "verdict", ", ".join(r.state["verdict"] for r in got), "")
