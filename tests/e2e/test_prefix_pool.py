@@ -8,12 +8,16 @@ import pytest
 from pool_service import PoolProcess
 from pooled_engines import answer, cached_tokens, start_pool, start_pooled, wait_stored
 from prompts import SPECIAL_TOKENS, VOCABULARY
-from sglang_engines import ForkServerProcess, post
+from sglang_engines import ForkServerProcess, generate_pair, post
+
+from prfaas.pool_section import PoolSection
+from prfaas_agent.pool_args import pool_arguments
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 TOKENS = 12
-#: 512 is the chunked prefill size: a state is kept there, and at the prompt's end.
+#: The chunked prefill size: a state is kept there, and at the prompt's end.
+CHUNK = 512
 LENGTH = 700
 
 
@@ -73,3 +77,25 @@ def test_an_engine_goes_on_where_a_dead_one_ended(
     assert hits[1] >= LEAST_HITS[model][1]
     assert stats["entries"] > 0, "SGLang's clear wiped what others use"
     assert (stats["holds"], stats["transfer_blocks"], stats["dropped"]) == (0, 0, 0)
+
+
+def test_a_prefill_that_takes_over_sends_what_the_pool_holds(
+    fork_server: ForkServerProcess, models_dir: Path, pool: PoolProcess
+) -> None:
+    """The decode's tokens are the same, wherever the prefill's cache came from."""
+    model = models_dir / "qwen3-next-tiny"
+    decode = fork_server.start_decode(model, name="pool-decode")
+    extra = pool_arguments(PoolSection(str(pool.socket)), model_id=model.name)
+    first = fork_server.start_prefill(model, name="pool-p1", transfer={"lanes": 2}, extra=extra)
+    with fork_server.running(decode, first):
+        cold = generate_pair(first, decode, CONTINUED, tokens=TOKENS, room=1)
+        wait_stored(pool)
+        first.kill()
+        second = fork_server.start_prefill(
+            model, name="pool-p2", transfer={"lanes": 2}, extra=extra
+        )
+        with fork_server.running(second):
+            again = generate_pair(second, decode, CONTINUED, tokens=TOKENS, room=2)
+            stats = wait_stored(pool)
+    assert again == cold
+    assert stats["hit_items"] > CHUNK, "the second prefill computed everything anew"
