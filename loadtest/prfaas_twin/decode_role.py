@@ -48,11 +48,12 @@ class _Memory:
 class DecodeRole(Role):
     """Owns the receive node, the memory and the compute."""
 
+    first_stage = _HANDSHAKE
+
     def __init__(self, model: TwinModel, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self._model = model
         self.compute = DecodeCompute(clock, model.decode_profile, self._on_tokens)
-        self._stages: dict[Generation, str] = {}
         self._runs: dict[Run, tuple[Generation, asyncio.Future[None]]] = {}
         self._received: dict[int, asyncio.Future[None]] = {}
         self._queue: deque[tuple[Generation, asyncio.Future[_Memory]]] = deque()
@@ -129,7 +130,6 @@ class DecodeRole(Role):
             self._stages[generation] = _RUNNING
             await self._decode(generation, memory)
         finally:
-            self._stages.pop(generation, None)
             if memory is not None:
                 self._give_back(memory)
 
@@ -222,6 +222,7 @@ class DecodeRole(Role):
             finally:
                 self.compute.abort(run)
                 self._runs.pop(run, None)
+                generation.make(run.made)
         generation.end(Finish("length", length=generation.ask.wanted))
 
     def _read(self, generation: Generation, memory: _Memory) -> tuple[int, Aux]:
@@ -246,9 +247,6 @@ class DecodeRole(Role):
             generation.end(Finish("length", length=generation.ask.wanted))
             if not ended.done():
                 ended.set_result(None)
-
-    def _stage(self, generation: Generation) -> str:
-        return self._stages.get(generation, _HANDSHAKE)
 
     def _named(self, generation: Generation) -> str:
         ask = generation.ask

@@ -31,7 +31,7 @@ from prfaas_twin.role import KvTransferError, Role, text_of
 
 _AUX_ROWS = 4096
 _BOOTSTRAP, _TRANSFER = "Prefill bootstrap failed", "Prefill transfer failed"
-_FORWARDED = "Prefill forward aborted"
+_FORWARDED = ""
 
 
 @dataclass(eq=False, slots=True)
@@ -60,10 +60,11 @@ class _Sending:
 class PrefillRole(Role):
     """Owns the send node and the compute."""
 
+    first_stage = _BOOTSTRAP
+
     def __init__(self, model: TwinModel, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self._model = model
-        self._stages: dict[Generation, str] = {}
         self._rooms: dict[int, _Room] = {}
         self._jobs: dict[PrefillJob, _Sending] = {}
         self._done: dict[PrefillJob, asyncio.Future[None]] = {}
@@ -132,7 +133,6 @@ class PrefillRole(Role):
             # Of its own one token, a prefill says that none was asked for.
             generation.end(Finish("length", length=0))
         finally:
-            self._stages.pop(generation, None)
             self._release(number, room, job, is_done=generation.finish is not None)
 
     async def _opened(self, room: _Room) -> RoomOpened:
@@ -189,10 +189,6 @@ class PrefillRole(Role):
             self._free_aux.append(room.sending.aux_row)
         for future in (room.opened, room.sent):
             future.cancel()
-
-    def _stage(self, generation: Generation) -> str:
-        stage = self._stages.get(generation, _BOOTSTRAP)
-        return "" if stage == _FORWARDED else stage
 
     def _named(self, generation: Generation) -> str:
         return f"req.rid={generation.ask.rid!r} req.bootstrap_room={generation.ask.room}"

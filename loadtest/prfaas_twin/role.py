@@ -25,8 +25,12 @@ class KvTransferError(Exception):
 class Role(ABC):
     """Serves requests; each is a task that ends whatever it began when it is cancelled."""
 
+    #: How SGLang calls the failure of a request that has just come.
+    first_stage: str
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._stages: dict[Generation, str] = {}
         self._running: dict[Generation, None] = {}
 
     @property
@@ -65,11 +69,11 @@ class Role(ABC):
 
     @abstractmethod
     async def _serve(self, generation: Generation) -> None:
-        """Serve one request to its end. Raises: KvTransferError."""
+        """Serve one request to its end. Raises: KvTransferError.
 
-    @abstractmethod
-    def _stage(self, generation: Generation) -> str:
-        """Return in SGLang's words what fails when the request is aborted now; empty: nothing."""
+        Keeps in `_stages` how SGLang calls it when the request is aborted now; empty: an answer
+        that ends early, and no failure.
+        """
 
     @abstractmethod
     def _named(self, generation: Generation) -> str:
@@ -79,7 +83,7 @@ class Role(ABC):
         try:
             await self._serve(generation)
         except asyncio.CancelledError:
-            stage = self._stage(generation)
+            stage = self._stages.get(generation, self.first_stage)
             if stage:
                 self._fail(generation, stage, generation.abort_message)
             else:
@@ -91,6 +95,7 @@ class Role(ABC):
             logger.exception("request %s", generation.ask.rid)
             generation.end(Finish("abort", message=repr(error), status=INTERNAL_ERROR))
         finally:
+            self._stages.pop(generation, None)
             self._running.pop(generation, None)
 
     def _fail(self, generation: Generation, stage: str, cause: str) -> None:

@@ -229,16 +229,18 @@ def test_streams_have_the_same_events(
     """Of the events between the first and the end, as many as there are tokens for, or fewer:
     tokens that are no text of their own, and those that come at once, share one."""
 
+    middles: dict[str, set[str]] = {}
+
     def observe(pair: Pair) -> Any:
         post(pair.prefill, "/flush_cache", {})
         status, kind, told = seen(pair.ask(path, {**body, **options})[1])
         ends = 1 + (options is WITH_USAGE and path != "/generate")
-        middle = told[1:-ends]
         assert len(told) <= SAMPLING["max_new_tokens"] + 3
-        kinds = sorted({_without_counts(event) for event in middle})
-        return status, kind, told[0], kinds, told[-ends:]
+        middles[pair.kind] = set(map(_without_counts, told[1:-ends]))
+        return status, kind, _without_counts(told[0]), told[-ends:]
 
     both.compare(observe)
+    assert middles["twin"] <= middles["sglang"]
 
 
 def _without_counts(event: Any) -> str:
@@ -480,7 +482,8 @@ def test_a_prefill_that_dies_fails_its_decodes_room_alike(
                 assert not leg.done()
                 engine.kill()
                 text = json.dumps(seen(leg.result()))
-            text = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
+            # Whether the kernel says that it was closed or reset is up to the moment.
+            text = re.sub(r"lanes_lost: 127\.0\.0\.1:[^\"]+", "lanes_lost", text)
             return json.loads(text.replace(str(meeting["bootstrap_room"]), "ROOM"))
 
         status, _, body = both.compare(observe)
