@@ -53,7 +53,7 @@ def main() -> None:
 def render(machine: dict[str, Any], rows: Sequence[Row], goals: Iterable[Goal]) -> str:
     """Return the page."""
     table = {(row["case"], row["contender"], row["metric"]): row["value"] for row in rows}
-    compared = list(dict.fromkeys(row["case"] for row in rows if row["metric"] == "goodput"))
+    compared = [row["case"] for row in rows if _key(row)[1:] == (IPERF3, "goodput")]
     others = [row for row in rows if row["case"] not in compared]
     parts = (_goals(table, goals), METHOD, _comparison(table, rows, compared), _rest(table, others))
     return HEAD.format(**machine) + "".join(parts)

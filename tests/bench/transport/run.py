@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import compression
+import compression
 import encryption
 import faults
 import peers
@@ -75,9 +76,14 @@ def on_wan(measure: Measure) -> Case:
     return run
 
 
-def on_veth(rows: Rows, case: str, repeats: int) -> None:
-    with veth() as path:
-        rooms.submit_under_load(rows, case, path)
+def on_veth(measure: Measure) -> Case:
+    """Return a case of this measure where only the CPU is the limit."""
+
+    def run(rows: Rows, case: str, repeats: int) -> None:
+        with veth() as path:
+            measure(rows, case, path, repeats)
+
+    return run
 
 
 def compression_on_veth(rows: Rows, case: str, repeats: int) -> None:
@@ -98,7 +104,9 @@ CASES: Mapping[str, Case] = {
     "first room": on_wan(rooms.first_and_hundredth),
     "64 rooms": on_wan(rooms.mixed_sizes),
     "background": on_wan(rooms.beside_background),
-    "submit": on_veth,
+    "submit": on_veth(rooms.submit_under_load),
+    "compression": on_wan(compression.off_and_auto),
+    "compression, veth": on_veth(compression.off_and_auto),
     "link cut 3 s": on_wan(faults.cut_link),
     "peer killed": on_wan(partial(faults.lost_receiver, is_killed=True)),
     "peer vanished": on_wan(partial(faults.lost_receiver, is_killed=False)),
