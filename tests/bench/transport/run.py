@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 
 import compression
-import compression
 import encryption
 import faults
 import peers
@@ -86,11 +85,6 @@ def on_veth(measure: Measure) -> Case:
     return run
 
 
-def compression_on_veth(rows: Rows, case: str, repeats: int) -> None:
-    with veth() as path:
-        compression.off_and_auto(rows, case, path, repeats)
-
-
 def tls(rows: Rows, case: str, repeats: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         encryption.channel_cost(rows, case, Path(folder), repeats)
@@ -111,8 +105,6 @@ CASES: Mapping[str, Case] = {
     "peer killed": on_wan(partial(faults.lost_receiver, is_killed=True)),
     "peer vanished": on_wan(partial(faults.lost_receiver, is_killed=False)),
     "TLS": tls,
-    "compression": on_wan(compression.off_and_auto),
-    "compression, veth": compression_on_veth,
 }
 
 
