@@ -82,10 +82,11 @@ def test_no_bytes_of_a_peer_do_more_than_raise(
     ("data", "width"),
     [
         (bf16_bytes(1 << 16), 2),
+        (np.repeat(bf16_bytes(1 << 15).view(np.uint16), 2).view(np.uint8), 2),
         (np.random.default_rng(1).normal(size=1 << 14).astype("<f4").view(np.uint8), 4),
         (np.random.default_rng(1).integers(0, 256, 1 << 16, np.uint8), 1),
     ],
-    ids=["bfloat16", "float32", "noise"],
+    ids=["bfloat16", "bfloat16, twice", "float32", "noise"],
 )
 def test_the_best_width_is_that_of_the_elements(data: Any, width: int) -> None:
     codec, sample = Codec(), sample_of([memoryview(data)])
