@@ -179,6 +179,7 @@ class PrefixPool:
                 self._commit_state(entry, path, reservation.owner, expires_s, done)
             elif isinstance(entry, Run) and self._commit_run(entry, parent, path.pages, done):
                 parent = entry
+        self._recency.settle(done.stored)
         self._recency.unpin(reservation.pinned, free=self._free)
         return done
 
@@ -238,7 +239,8 @@ class PrefixPool:
             restoring.add(entry, parent_key)
         self.blocks.rebuild()
         for entry in restoring.kept:
-            self._recency.add(entry)
+            self._recency.append(entry)
+        self._recency.settle(restoring.kept)
         return restoring.lost
 
     def _new_entry(
@@ -296,7 +298,7 @@ class PrefixPool:
 
     def _count_stored(self, entry: Entry, done: Committed) -> None:
         entry.oid, self._next_oid = self._next_oid, self._next_oid + 1
-        self._recency.add(entry)
+        self._recency.append(entry)
         self.counts.committed += 1
         done.stored.append(entry)
 

@@ -1,7 +1,7 @@
 """In which order entries are evicted, and which are pinned."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from prfaas.blocks.entry import Entry, Path, Run, State
 
@@ -22,10 +22,18 @@ class Recency:
         """Return the entry to evict next; None where all are pinned."""
         return next(iter(self._order), None)
 
-    def add(self, entry: Entry) -> None:
-        """Add a new entry as just used, together with all it hangs on."""
+    def append(self, entry: Entry) -> None:
+        """Add a new entry as just used; `settle` must follow."""
         self._order[entry] = None
-        self.touch_up(entry)
+
+    def settle(self, entries: Sequence[Entry]) -> None:
+        """Bring new entries into order with what they hang on.
+
+        Nothing is done for a run that another of them hangs on: that one brings it along.
+        """
+        for entry in entries:
+            if not entry.dead and not (isinstance(entry, Run) and entry.children):
+                self.touch_up(entry)
 
     def remove(self, entry: Entry) -> None:
         """Forget an entry, pinned or not."""
