@@ -3,6 +3,8 @@
 Only the generated gRPC stubs come from `aetcd`; why is in docs/decisions/0004-etcd-client.md.
 """
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -11,7 +13,7 @@ import grpc
 from aetcd import rpc
 
 from prfaas.config import NodeConfig
-from prfaas_coord.credentials import channel_credentials
+from prfaas_coord.credentials import EtcdCredentials, etcd_credentials
 from prfaas_coord.endpoints import grpc_target
 from prfaas_coord.errors import EtcdError, EtcdRefused, EtcdUnavailable
 from prfaas_coord.events import KeyValue, Snapshot, WatchEvent
@@ -39,8 +41,15 @@ _CHANNEL_OPTIONS = (
 )
 
 
+RENEW_CHECK_S = 5.0
+"""How often a node looks whether its certificate is a new one."""
+
+
 class EtcdClient:
     """A connection to etcd. Create it inside the event loop; close it, or use `async with`.
+
+    When the files of its certificate change, new calls go over a new connection; the old one is
+    closed once its calls have ended, and watches begin again on the new one.
 
     Every method but `watch` raises `EtcdUnavailable` or `EtcdRefused` within `call_timeout_s`.
     """
@@ -50,19 +59,14 @@ class EtcdClient:
         endpoints: Sequence[str],
         *,
         call_timeout_s: float = 2.0,
-        credentials: grpc.ChannelCredentials | None = None,
+        credentials: EtcdCredentials | None = None,
     ) -> None:
         self.endpoints = tuple(endpoints)
         self.call_timeout_s = call_timeout_s
-        target = grpc_target(self.endpoints)
-        self._channel = (
-            grpc.aio.insecure_channel(target, options=_CHANNEL_OPTIONS)
-            if credentials is None
-            else grpc.aio.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
-        )
-        self._kv = rpc.KVStub(self._channel)
-        self._leases = rpc.LeaseStub(self._channel)
-        self._watches = rpc.WatchStub(self._channel)
+        self._credentials = credentials
+        self._renew_s = time.monotonic() + RENEW_CHECK_S
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._connect(None if credentials is None else credentials.channel_credentials)
 
     @classmethod
     def of(cls, config: NodeConfig, *, call_timeout_s: float = 2.0) -> Self:
@@ -74,7 +78,7 @@ class EtcdClient:
         return cls(
             config.etcd.endpoints,
             call_timeout_s=call_timeout_s,
-            credentials=channel_credentials(config.security),
+            credentials=etcd_credentials(config.security),
         )
 
     async def __aenter__(self) -> Self:
@@ -90,6 +94,9 @@ class EtcdClient:
 
     async def close(self) -> None:
         """Close the connection; calls in flight end."""
+        for task in self._leaving:
+            task.cancel()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
         await self._channel.close()
 
     async def put(self, key: str, value: str | bytes, *, lease_id: int = 0) -> int:
@@ -165,6 +172,44 @@ class EtcdClient:
     def open_watch(self) -> Any:
         """Return a raw bidirectional watch stream, for `prfaas_coord.watch` only."""
         return self._watches.Watch()
+
+    def _connect(self, credentials: grpc.ChannelCredentials | None) -> None:
+        target = grpc_target(self.endpoints)
+        self._channel = (
+            grpc.aio.insecure_channel(target, options=_CHANNEL_OPTIONS)
+            if credentials is None
+            else grpc.aio.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
+        )
+        channel = self._channel
+        self._stubs = rpc.KVStub(channel), rpc.LeaseStub(channel), rpc.WatchStub(channel)
+
+    def _renew(self) -> None:
+        """Change over to a new connection if the certificate's files have changed."""
+        now = time.monotonic()
+        if self._credentials is None or now < self._renew_s:
+            return
+        self._renew_s = now + RENEW_CHECK_S
+        credentials = self._credentials.renewed()
+        if credentials is not None:
+            task = asyncio.get_running_loop().create_task(self._channel.close(self.call_timeout_s))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+            self._connect(credentials)
+
+    @property
+    def _kv(self) -> Any:
+        self._renew()
+        return self._stubs[0]
+
+    @property
+    def _leases(self) -> Any:
+        self._renew()
+        return self._stubs[1]
+
+    @property
+    def _watches(self) -> Any:
+        self._renew()
+        return self._stubs[2]
 
     async def _call(self, name: str, method: Any, request: Any) -> Any:
         try:

@@ -32,6 +32,7 @@ from prfaas.records import Role
 from prfaas_agent.security_checks import security_problems
 from prfaas_agent.tls_proxy import TlsProxy, proxies
 from prfaas_coord import EtcdClient, EtcdError, Membership
+from prfaas_coord.events import Put
 from prfaas_gateway.server import serving
 from prfaas_transport.tls_context import TlsContexts, TlsFiles
 
@@ -233,6 +234,57 @@ async def test_etcd_answers_holders_of_a_certificate_only(
         async with stranger:
             with pytest.raises(EtcdError):
                 await stranger.get("/k")
+
+
+async def test_a_client_shows_etcd_its_newest_certificate(
+    tls_etcd: TlsEtcdServer, certs: Certificates, model_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CA is replaced and etcd trusts only the new one: who kept the old certificate is out."""
+    monkeypatch.setattr("prfaas_coord.client.RENEW_CHECK_S", 0.0)
+    config = gateway_config(certs, tls_etcd.endpoint, model_path)
+    authority = certs.authority
+    async with EtcdClient.of(config, call_timeout_s=5) as client, asyncio.timeout(12):
+        await client.put("/k", "1")
+        events = client.watch("/")
+        assert "/k" in (await anext(events)).items  # type: ignore[union-attr]
+        authority.rotate(days=9)
+        for name in ("b-gateway-0", "b-etcd-0", "a-prefill-0", "b-decode-0"):
+            authority.renew(name, before_days=30, days=90, new_key=True)
+        authority.retire()
+        tls_etcd.kill()
+        await tls_etcd.start()
+        for _ in range(100):
+            if await written(client, "/k", "2"):
+                break
+            await asyncio.sleep(0.1)
+        while not isinstance(event := await anext(events), Put) or event.item.value != b"2":
+            pass
+        await events.aclose()
+
+
+async def written(client: EtcdClient, key: str, value: str) -> bool:
+    """Say whether etcd, which may just be starting, took a write."""
+    try:
+        await client.put(key, value)
+    except EtcdError:
+        return False
+    return True
+
+
+async def test_a_half_replaced_certificate_is_not_used(
+    tls_etcd: TlsEtcdServer, certs: Certificates, model_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prfaas_coord.client.RENEW_CHECK_S", 0.0)
+    config = gateway_config(certs, tls_etcd.endpoint, model_path)
+    files = certs.files("b-gateway-0")
+    async with EtcdClient.of(config, call_timeout_s=5) as client:
+        old = files.key.read_bytes()
+        files.key.write_bytes(certs.files("a-prefill-0").key.read_bytes())
+        await client.put("/k", "1")
+        files.key.unlink()
+        await client.put("/k", "2")
+        files.key.write_bytes(old)
+        await client.put("/k", "3")
 
 
 def strange(config: NodeConfig) -> NodeConfig:
