@@ -6,6 +6,7 @@ from pathlib import Path
 DEFAULT_BLOCK_BYTES = 64 << 10
 MIN_BLOCK_BYTES = 4096
 MAX_BLOCK_BYTES = 64 << 20
+MAX_BYTES = 1 << 44
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ log = logging.getLogger("prfaas.pool")
 
 MAX_CLIENTS = 256
 _EXPIRE_EVERY_S = 1.0
-#: Entries leave no cycles behind; looking through millions of them for some takes a tenth of a second.
+#: Entries leave no cycles behind, and looking through millions for some takes a tenth of a second.
 _GC_THRESHOLDS = (100_000, 50, 1000)
 #: A client that sent half a message for so long, or does not read its answer, is gone.
 _STALL_S = 30.0

@@ -1,5 +1,6 @@
 """A real pool service with real processes: shared, killed, restarted, damaged, refused."""
 
+import json
 import os
 import random
 import socket
@@ -156,9 +157,16 @@ def test_a_second_service_on_the_same_arena_is_refused(service: PoolProcess) -> 
     assert "another pool service has it" in second.stderr
 
 
+def test_figures_can_be_printed(service: PoolProcess, client: PoolClient) -> None:
+    store_prefix(client)
+    command = [sys.executable, "-m", "prfaas_pool", "--socket", str(service.socket), "--stats"]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    assert json.loads(printed.stdout)["entries"] > 0
+
+
 def test_a_pool_larger_than_its_file_system_is_refused_at_the_start(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "prfaas_pool", "--arena", f"/dev/shm/pool-{os.getpid()}"]
-    command += ["--socket", str(tmp_path / "s"), "--bytes", str(1 << 45)]
+    command += ["--socket", str(tmp_path / "s"), "--bytes", str(1 << 43)]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     finally:
