@@ -68,8 +68,9 @@ class AskReader:
             BadAskError: it is wrong.
         """
         body = read_object(raw)
-        tokens, namespace = self._tokens(api, body), _namespace(self.model_id, body)
-        prompt = HashedPrompt.of(_checked_tokens(tokens), namespace=namespace)
+        tokens = _checked_tokens(self._tokens(api, body))
+        salts = {key: str(body.get(key) or "") for key in ("cache_salt", "extra_key")}
+        prompt = HashedPrompt.of(tokens, namespace=namespace(self.model_id, **salts))
         wanted = self._wanted(api, body, prompt.num_tokens)
         rid = body.get("rid") if isinstance(body.get("rid"), str) else None
         options = body.get("stream_options")
@@ -185,9 +186,9 @@ def _checked_tokens(tokens: Any) -> "NDArray[np.int64]":
     return array
 
 
-def _namespace(model_id: str, body: Json) -> str:
+def namespace(model_id: str, *, cache_salt: str = "", extra_key: str = "") -> str:
     """Return what keeps prompts apart that must not share a cache: as the gateway has it."""
-    return f"{model_id}\0{body.get('cache_salt') or ''}\0{body.get('extra_key') or ''}"
+    return f"{model_id}\0{cache_salt}\0{extra_key}"
 
 
 def _count(name: str, value: Any) -> int:

@@ -8,9 +8,22 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from prfaas.blocks import HashedPrompt, PrefixIndex
+from prfaas.blocks import HashedPrompt
 from prfaas.profile import Curve
 from prfaas_twin.clock import Clock
+
+
+class PromptCache(Protocol):
+    """What a prefill's compute needs of a prefix cache."""
+
+    def match(self, prompt: HashedPrompt) -> int:
+        """Return how many leading tokens of the prompt need not be computed."""
+
+    def insert(self, prompt: HashedPrompt) -> None:
+        """Keep a prompt that was computed."""
+
+    def clear(self) -> None:
+        """Forget everything."""
 
 
 @dataclass(eq=False, slots=True)
@@ -85,7 +98,7 @@ class PrefillCompute:
         self,
         clock: Clock,
         prefill_s: Curve,
-        cache: PrefixIndex,
+        cache: PromptCache,
         limits: PrefillLimits,
         events: PrefillEvents,
     ) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prfaas.blocks import PrefixIndex
 from prfaas.errors import TransferError
 from prfaas.transfer.layout import Items
 from prfaas_transport import (
@@ -27,6 +26,7 @@ from prfaas_twin.kv_content import AUX, KV, Aux, aux_array, prompt_hash
 from prfaas_twin.kv_shape import AUX_BYTES
 from prfaas_twin.model import TwinModel
 from prfaas_twin.prefill_compute import Part, PrefillCompute, PrefillJob
+from prfaas_twin.prompt_cache import prompt_cache
 from prfaas_twin.role import KvTransferError, Role, text_of
 
 _AUX_ROWS = 4096
@@ -68,12 +68,7 @@ class PrefillRole(Role):
         self._rooms: dict[int, _Room] = {}
         self._jobs: dict[PrefillJob, _Sending] = {}
         self._done: dict[PrefillJob, asyncio.Future[None]] = {}
-        section = model.section
-        cache = PrefixIndex(
-            stateful=section.stateful,
-            checkpoint_tokens=section.chunk_tokens if section.stateful else 0,
-            max_blocks=section.cache_tokens // 64,
-        )
+        cache, self._event_server = prompt_cache(model)
         self.compute = PrefillCompute(
             clock, model.profile.prefill_s, cache, model.prefill_limits, self
         )
@@ -107,6 +102,8 @@ class PrefillRole(Role):
         """End all requests, and the lanes."""
         await super().close()
         await asyncio.to_thread(self.node.close)
+        if self._event_server is not None:
+            await asyncio.to_thread(self._event_server.close)
 
     # ---- a request -----------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Twins on real lanes: the same tokens on every route, other ones where a byte is wrong."""
 
 import asyncio
+import contextlib
 import json
 import random
 import time
@@ -23,6 +24,7 @@ from prfaas.records import Role
 from prfaas.twin_section import TwinSection
 from prfaas_cpu.models import default_models_dir
 from prfaas_transport import read_stats
+from prfaas_transport.event_socket import EventReader
 from prfaas_twin.ask import Api
 from prfaas_twin.decode_role import DecodeRole
 from prfaas_twin.host import hosting, read_model
@@ -363,6 +365,39 @@ async def test_a_room_is_one_requests_own(tmp_path: Path) -> None:
                 await leg.changed(0)
         assert [leg.finish.type for leg in first] == ["length", "length"]  # type: ignore[union-attr]
         assert [leg.finish.type for leg in second] == ["abort", "abort"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("stateful", [True, False])
+def test_cache_events_tell_what_a_prompt_will_find(tmp_path: Path, stateful: bool) -> None:
+    """A mirror of the events knows every hit before it happens; what goes is told too."""
+    twin = replace(TWIN, stateful=stateful, chunk_tokens=256, cache_tokens=6400)
+    own = config("p", Role.PREFILL, tmp_path, twin=twin)
+    assert own.engine is not None
+    own = replace(own, engine=replace(own.engine, cache_events=True))
+    process = start_twins(own, config("d", Role.DECODE, tmp_path))
+    rng = random.Random(8)
+    reader = EventReader(tmp_path / "p.events.sock")
+    with running(process), contextlib.closing(reader):
+        prefill, decode = (replace(process, configs=(each,)) for each in process.configs)
+        reader.connect()
+        prompts: list[list[int]] = [[1] * 100]
+        hits = []
+        for _ in range(25):
+            old = rng.choice(prompts)
+            new = [rng.randrange(500) for _ in range(rng.randrange(1, 900))]
+            prompt = old[: rng.choice((64, len(old)))] + new
+            prompts = [*prompts[-8:], prompt]
+            foreseen = reader.mirror.reusable_tokens(prompt)
+            meta = generate(prefill, decode, prompt, tokens=1)["meta_info"]
+            assert meta["cached_tokens"] == foreseen
+            hits.append(foreseen)
+            list(reader.catch_up(quiet_s=0.1))
+        assert reader.mirror.num_blocks <= 100
+        assert len({hit for hit in hits if hit}) > 3
+        with urllib.request.urlopen(f"{prefill.url}/flush_cache", timeout=5) as answer:
+            assert answer.status == 200
+        list(reader.catch_up(quiet_s=0.5))
+        assert reader.mirror.num_blocks == 0
 
 
 def test_many_twins_in_one_process_and_one_that_dies_alone(tmp_path: Path) -> None:
