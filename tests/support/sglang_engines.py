@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -28,10 +29,16 @@ REQUEST_TIMEOUT_S = 120.0
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on right now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """Return a loopback port that nobody listens on right now.
+
+    It lies below those that the kernel gives out by itself: an engine takes many of these while it
+    starts, and might take the one that another engine was promised.
+    """
+    for port in random.SystemRandom().sample(range(20_000, 29_000), 100):
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free between 20000 and 29000")
 
 
 @dataclass(frozen=True)
