@@ -189,11 +189,11 @@ class PoolRules(RuleBasedStateMachine):
         self.transfers.clear()
         self.model.replace([entry for entry, _ in entries])
 
-    @rule(prompt=tokens, needed=st.sampled_from(NEEDED))
-    def match(self, prompt: Any, needed: dict[str, int]) -> None:
-        match = self.pool.match(chain_of(prompt), needed)
+    @rule(prompt=tokens, needed=st.sampled_from(NEEDED), start=st.sampled_from([0, 0, 2, 4]))
+    def match(self, prompt: Any, needed: dict[str, int], start: int) -> None:
+        match = self.pool.match(chain_of(prompt), needed, start=start)
         assert match.kv_pages == self.model.kv_pages(prompt)
-        assert list(match.usable) == self.model.usable(prompt, needed)
+        assert list(match.usable) == self.model.usable(prompt, needed, start)
 
     def pick(self, pick: int, *, lease: bool) -> int | None:
         numbers = sorted(number for number, hold in self.holds.items() if hold[3] == lease)
@@ -268,7 +268,7 @@ def _random_step(rules: PoolRules, rng: random.Random) -> None:
         (10, lambda: rules.reserve(prompt, group, owner, ttl_s, start, rng.random() < 0.3)),
         (10, lambda: rules.commit(rng.randrange(99), rng.random() < 0.8)),
         (15, lambda: rules.read(prompt, group, owner, ttl_s, start)),
-        (25, lambda: rules.match(prompt, rng.choice(NEEDED))),
+        (25, lambda: rules.match(prompt, rng.choice(NEEDED), rng.choice([0, 0, 2, 4]))),
         (8, lambda: rules.release(rng.randrange(99), rng.random() < 0.5)),
         (3, lambda: rules.wait(rng.randint(1, 4))),
         (2, lambda: rules.transfer(rng.randint(1, 4), owner, ttl_s)),

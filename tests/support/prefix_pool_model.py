@@ -73,16 +73,18 @@ class PoolModel:
             end += 1
         return max(0, end - start)
 
-    def usable(self, prompt: Prompt, needed: dict[str, int]) -> list[int]:
+    def usable(self, prompt: Prompt, needed: dict[str, int], start: int) -> list[int]:
+        """Return the lengths at which all needed states from `start` on are there."""
         kv = self.kv_pages(prompt)
         prefixes = {group: self._prefixes(group, prompt[:kv]) for group in needed}
         return [
             length
             for length in range(1, kv + 1)
-            if all(
+            if (not needed or length > start)
+            and all(
                 prompt[:at] in prefixes[group]
                 for group, trailing in needed.items()
-                for at in range(max(1, length - trailing + 1), length + 1)
+                for at in range(max(start + 1, length - trailing + 1), length + 1)
             )
         ]
 

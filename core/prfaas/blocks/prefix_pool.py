@@ -179,6 +179,7 @@ class PrefixPool:
                 self._commit_state(entry, path, reservation.owner, expires_s, done)
             elif isinstance(entry, Run) and self._commit_run(entry, parent, path.pages, done):
                 parent = entry
+        done.stored = [entry for entry in done.stored if not entry.dead]
         self._recency.settle(done.stored)
         self._recency.unpin(reservation.pinned, free=self._free)
         return done
@@ -257,12 +258,12 @@ class PrefixPool:
     def _commit_run(self, run: Run, parent: Run | None, stored_pages: int, done: Committed) -> bool:
         """Store a run below the last stored one of its chain."""
         end = stored_pages if parent is None or parent.first < stored_pages else parent.end
-        if end != run.first or (parent is not None and parent.dead):
-            done.refused += end <= run.first
-            self._discard(run, duplicate=end > run.first)
-            return False
         if not self._make_prefix(run):
             done.refused += 1
+            return False
+        if end != run.first or (parent is not None and parent.dead):  # evicted just now, perhaps
+            done.refused += end <= run.first
+            self._discard(run, duplicate=end > run.first)
             return False
         run.parent = parent
         self._tree.add_run(run)
