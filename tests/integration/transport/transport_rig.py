@@ -89,14 +89,22 @@ def arrays(layout: Layout, seed: int | None) -> dict[str, list[np.ndarray]]:
 class SendSide:
     """A SendNode over random memory."""
 
-    def __init__(self, *, seed: int = 1, layout: Layout = LAYOUT, port: int = 0, **config: Any):
+    def __init__(
+        self,
+        *,
+        seed: int = 1,
+        layout: Layout = LAYOUT,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        **config: Any,
+    ):
         self.arrays = arrays(layout, seed)
         self.events = Events()
         self.node = SendNode(
             layout=layout,
             memory=Memory(layout, self.arrays),
             node_id="prefill",
-            host="127.0.0.1",
+            host=host,
             port=port,
             config=TransportConfig(**{"warm_bytes": 0, **config}),
             on_event=self.events,
@@ -115,14 +123,21 @@ class SendSide:
 class ReceiveSide:
     """A ReceiveNode over canary memory."""
 
-    def __init__(self, *, node_id: str = "decode", layout: Layout = LAYOUT, **config: Any):
+    def __init__(
+        self,
+        *,
+        node_id: str = "decode",
+        layout: Layout = LAYOUT,
+        host: str = "127.0.0.1",
+        **config: Any,
+    ):
         self.arrays = arrays(layout, None)
         self.events = Events()
         self.node = ReceiveNode(
             layout=layout,
             memory=Memory(layout, self.arrays),
             node_id=node_id,
-            source_host="127.0.0.1",
+            source_host=host,
             config=TransportConfig(**{"lanes": 4, **config}),
             on_event=self.events,
         )
