@@ -96,7 +96,10 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
             self._start_receiving()
         node = self.sends if disaggregation_mode == DisaggregationMode.PREFILL else self.receives
         if self.settings.stats_socket:
-            self._stats_server = serve_stats(self.settings.stats_socket, lambda: self._stats(node))
+            # The agent listens to the first worker; each other one has a socket of its own.
+            suffix = f".{args.engine_rank}" if args.engine_rank else ""
+            path = self.settings.stats_socket + suffix
+            self._stats_server = serve_stats(path, lambda: self._stats(node))
         logger.info(
             "prfaas %s node %s: %s",
             disaggregation_mode.value,

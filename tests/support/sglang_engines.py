@@ -115,22 +115,33 @@ class EngineStarter:
         )
         return Engine(pid, port, log, bootstrap_port)
 
-    def start_prefill(self, model: Path, *, name: str, transfer: dict[str, Any]) -> Engine:
+    def start_prefill(
+        self,
+        model: Path,
+        *,
+        name: str,
+        transfer: dict[str, Any],
+        extra: Sequence[str] = (),
+        **env: str,
+    ) -> Engine:
         """Start a prefill engine with the plugin's transfer settings."""
         port = free_port()
-        extra = ["--disaggregation-mode", "prefill", "--disaggregation-transfer-backend", "prfaas"]
-        extra += ["--disaggregation-bootstrap-port", str(port)]
+        flags = ["--disaggregation-mode", "prefill", "--disaggregation-transfer-backend", "prfaas"]
+        flags += ["--disaggregation-bootstrap-port", str(port), *extra]
         return self.start(
             model,
             name=name,
-            extra=extra,
+            extra=flags,
             bootstrap_port=port,
             PRFAAS_NODE=name,
             PRFAAS_TRANSFER=json.dumps(transfer),
             PRFAAS_STATS_SOCKET=str(self._directory / f"{name}.stats"),
+            **env,
         )
 
-    def start_decode(self, model: Path, *, name: str, extra: Sequence[str] = ()) -> Engine:
+    def start_decode(
+        self, model: Path, *, name: str, extra: Sequence[str] = (), **env: str
+    ) -> Engine:
         """Start a decode engine."""
         flags = ["--disaggregation-mode", "decode", "--disaggregation-transfer-backend", "prfaas"]
         flags += ["--disaggregation-decode-retraction-backup", "cpu_tensor", *extra]
@@ -140,6 +151,7 @@ class EngineStarter:
             extra=flags,
             PRFAAS_NODE=name,
             PRFAAS_STATS_SOCKET=str(self._directory / f"{name}.stats"),
+            **env,
         )
 
     def start_switchable(self, model: Path, *, name: str, role: str) -> Engine:
