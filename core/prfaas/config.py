@@ -10,6 +10,7 @@ import types
 import typing
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import Any, get_args, get_origin, get_type_hints
 
 from prfaas.errors import ConfigError
@@ -103,6 +104,9 @@ class TransferSection:
     without loss while the link is the limit and that pays. `pipelining`: a prefill sends each
     layer, or each of its chunks, as soon as it is computed.
     `local_backend`: how peers of one region send to one another; it never crosses regions.
+    `congestion_control`: as the kernel names it, or "auto": the system's, and bbr for paths that
+    lose packets though no queue builds up. `source_hosts`: addresses of this machine that a decode
+    dials from in turn, one of each network card that is to carry a part.
     """
 
     lanes: int = 0
@@ -110,6 +114,8 @@ class TransferSection:
     liveness_s: float = 2.0
     room_timeout_s: float = 300.0
     blank_groups: tuple[str, ...] = ()
+    congestion_control: str = "auto"
+    source_hosts: tuple[str, ...] = ()
     digests: str = "auto"
     compression: str = "off"
     pipelining: Pipelining = Pipelining.LAYER
@@ -254,6 +260,18 @@ def _check_transfer(transfer: TransferSection, source: str) -> None:
         raise ConfigError(
             f"{source}: transfer.compression = {transfer.compression!r}: allowed: auto, off"
         )
+    if not re.fullmatch(r"[a-z0-9_-]{1,15}", transfer.congestion_control):
+        raise ConfigError(
+            f"{source}: transfer.congestion_control = {transfer.congestion_control!r}:"
+            " allowed: auto, or a name in /proc/sys/net/ipv4/tcp_available_congestion_control"
+        )
+    for host in transfer.source_hosts:
+        try:
+            ip_address(host)
+        except ValueError:
+            raise ConfigError(
+                f"{source}: transfer.source_hosts: {host!r}: allowed are addresses of this machine"
+            ) from None
     if 0 < transfer.chunk_bytes < _SMALLEST_CHUNK_BYTES:
         raise ConfigError(
             f"{source}: transfer.chunk_bytes = {transfer.chunk_bytes}:"

@@ -56,8 +56,9 @@ def read_settings() -> PluginSettings:
             fields and values, or TLS is on and `PRFAAS_IDENTITY` says not who we are.
     """
     values = _section_values(TRANSFER_VARIABLE, TransferSection)
-    if "blank_groups" in values:
-        values["blank_groups"] = tuple(values["blank_groups"])
+    for name in ("blank_groups", "source_hosts"):
+        if name in values:
+            values[name] = tuple(values[name])
     if "pipelining" in values:
         values["pipelining"] = _word(TRANSFER_VARIABLE, "pipelining", values, Pipelining)
     if "local_backend" in values:

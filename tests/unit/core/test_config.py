@@ -112,6 +112,8 @@ def test_security_round_trips() -> None:
         ('[transfer]\ncompression = "on"', "transfer.compression = 'on': allowed: auto, off"),
         ('[transfer]\npipelining = "no"', "transfer.pipelining = 'no': allowed: layer, chunk"),
         ("[transfer]\nchunk_bytes = 100", "transfer.chunk_bytes = 100: allowed is 0 or 4096 to"),
+        ('[transfer]\ncongestion_control = "B B"', "congestion_control = 'B B': allowed: auto, or"),
+        ('[transfer]\nsource_hosts = ["eth0"]', "source_hosts: 'eth0': allowed are addresses of"),
         ("[transfer]\nlanes = 65", "transfer.lanes = 65: allowed is 0 to 64"),
     ],
 )
