@@ -15,7 +15,7 @@ from prfaas.errors import PreflightError
 from prfaas.records import Role as NodeRole
 from prfaas_transport import StatsServer, serve_stats
 from prfaas_transport.tls import TlsChannels
-from prfaas_twin import load
+from prfaas_twin import about, load
 from prfaas_twin.ask import Api, Ask, AskReader
 from prfaas_twin.bootstrap import bootstrap_app
 from prfaas_twin.decode_role import DecodeRole
@@ -25,6 +25,7 @@ from prfaas_twin.http_api import build_app
 from prfaas_twin.loop_clock import LoopClock
 from prfaas_twin.model import PAGE_TOKENS, TwinModel
 from prfaas_twin.prefill_role import PrefillRole
+from prfaas_twin.role_switch import RoleSwitch
 
 logger = logging.getLogger(__name__)
 
@@ -52,23 +53,19 @@ class TwinInstance:
         self._stack = AsyncExitStack()
         self._bootstrap: web.AppRunner | None = None
         self._stats: StatsServer | None = None
-        self._switching = False
+        self._role_switch = RoleSwitch(self)
         config = model.config
         assert config.engine is not None
-        self._engine = config.engine
+        self.engine = config.engine
         self._reader = AskReader(model.model_id, model.vocabulary, model.section.context_tokens)
-        self._role_name = config.node.role
+        self.role_name = config.node.role
         self.role = self._make_role(config.node.role)
 
     @property
-    def role_name(self) -> NodeRole:
-        """Which role it has now."""
-        return self._role_name
-
-    @property
-    def url(self) -> str:
-        """The HTTP base."""
-        return f"http://{self._host}:{self.model.config.node.port}"
+    def host(self) -> str:
+        """Where it listens: with TLS on, its agent alone serves it to other hosts."""
+        is_tls = self.model.config.security.mode is SecurityMode.MTLS
+        return _LOOPBACK if is_tls else self.model.config.node.host
 
     async def start(self) -> None:
         """Listen.
@@ -85,12 +82,12 @@ class TwinInstance:
                 await self._serve(admin_app(self), _LOOPBACK, self.model.section.admin_port)
             await self._start_bootstrap()
             # Last: whoever sees this port open may use the others.
-            await self._serve(build_app(self), self._host, config.node.port)
+            await self._serve(build_app(self), self.host, config.node.port)
         except OSError as error:
             await self.close()
-            where = f"{self._host}:{config.node.port}"
+            where = f"{self.host}:{config.node.port}"
             raise PreflightError(f"{config.node.name}: cannot listen ({where}): {error}") from None
-        logger.info("twin %s serves as %s", config.node.name, self._role_name)
+        logger.info("twin %s serves as %s", config.node.name, self.role_name)
 
     async def close(self) -> None:
         """Abort what runs and stop listening."""
@@ -167,54 +164,11 @@ class TwinInstance:
 
     def model_info(self) -> dict[str, Any]:
         """Return what its model is."""
-        return {
-            "model_path": self._engine.model_path,
-            "served_model_name": self.model.model_id,
-            "tokenizer_path": self._engine.model_path,
-            "is_generation": True,
-            "preferred_sampling_params": None,
-            "weight_version": "default",
-            "load_format": "twin",
-            "reasoning_parser": None,
-            "tool_call_parser": None,
-            "disaggregation_mode": str(self._role_name),
-            "has_image_understanding": False,
-            "has_audio_understanding": False,
-            "model_type": "twin",
-            "architectures": [self.model.profile.name],
-        }
+        return about.model_info(self)
 
     def server_info(self) -> dict[str, Any]:
         """Return its settings."""
-        section, node = self.model.section, self.model.config.node
-        tokens = section.context_tokens
-        return {
-            "model_path": self._engine.model_path,
-            "tokenizer_path": self._engine.model_path,
-            "served_model_name": self.model.model_id,
-            "host": self._host,
-            "port": node.port,
-            "device": "twin",
-            "page_size": PAGE_TOKENS,
-            "context_length": tokens,
-            "max_total_tokens": tokens,
-            "max_total_num_tokens": tokens,
-            "chunked_prefill_size": section.chunk_tokens,
-            "max_prefill_tokens": section.batch_tokens,
-            "max_running_requests": self.model.max_running_requests or None,
-            "disaggregation_mode": str(self._role_name),
-            "disaggregation_transfer_backend": "prfaas",
-            "disaggregation_bootstrap_port": self._engine.bootstrap_port or None,
-            "enable_pd_role_switch": self._engine.role_switch,
-            "version": load.VERSION,
-            "twin": {
-                "profile": self.model.profile.name,
-                "scale": section.scale,
-                "dilation": section.dilation,
-                "layers": section.layers,
-                "slowness": self._slowness,
-            },
-        }
+        return about.server_info(self)
 
     def load(self) -> dict[str, Any]:
         """Return what it has to do."""
@@ -230,39 +184,16 @@ class TwinInstance:
 
     async def switch_role(self, body: dict[str, Any]) -> dict[str, Any]:
         """Change the role, as SGLang's `/pd_role_switch` does: only when idle."""
-        old, new = str(self._role_name), str(body.get("new_role", ""))
-        problem, is_safe = self._switch_problem(new)
-        if problem:
-            return _switched(False, problem, old, new, is_safe)
-        if new == old:
-            return _switched(True, "ok", old, new, False)
-        if body.get("prepare_only") is True:
-            return _switched(True, "ready", old, new, True)
-        self._switching = True
-        try:
-            await self.role.close()
-            await self._stop_bootstrap()
-            self._role_name = NodeRole(new)
-            self.role = self._make_role(self._role_name)
-            await self._start_bootstrap()
-        finally:
-            self._switching = False
-        logger.info("twin %s is a %s now", self.model.config.node.name, new)
-        return _switched(True, "ok", old, new, False)
+        return await self._role_switch.run(body)
 
-    def _switch_problem(self, new: str) -> tuple[str, bool]:
-        """Return why the role cannot change, and whether all is as before."""
-        if not self._engine.role_switch:
-            return "--enable-pd-role-switch is not set on this server", True
-        if self._switching:
-            return "another role switch is already in progress", False
-        if new not in ("prefill", "decode"):
-            return f"invalid new_role={new!r}", True
-        if new == "decode" and self.model.profile.decode is None:
-            return "the twin's profile is of an instance that only prefills", True
-        if new != self._role_name and self.role.requests:
-            return "instance is not idle; drain all requests before switching", True
-        return "", True
+    async def take_role(self, role: NodeRole) -> None:
+        """Be in another role from now on; what was in progress is aborted."""
+        await self.role.close()
+        await self._stop_bootstrap()
+        self.role_name = role
+        self.role = self._make_role(role)
+        await self._start_bootstrap()
+        logger.info("twin %s is a %s now", self.model.config.node.name, role)
 
     def _transfer_stats(self) -> dict[str, Any]:
         """Return the transport's counters, what protects them, and the layout: as the plugin."""
@@ -278,12 +209,6 @@ class TwinInstance:
 
     # ---- parts ---------------------------------------------------------------------------------
 
-    @property
-    def _host(self) -> str:
-        """Where it listens: with TLS on, its agent alone serves it to other hosts."""
-        is_tls = self.model.config.security.mode is SecurityMode.MTLS
-        return _LOOPBACK if is_tls else self.model.config.node.host
-
     def _make_role(self, role: NodeRole) -> PrefillRole | DecodeRole:
         made = PrefillRole if role is NodeRole.PREFILL else DecodeRole
         built = made(self.model, self.clock, self._loop)
@@ -298,7 +223,7 @@ class TwinInstance:
         self._bootstrap = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
         await self._bootstrap.setup()
         site = web.TCPSite(
-            self._bootstrap, self._host, self._engine.bootstrap_port, reuse_address=True
+            self._bootstrap, self.host, self.engine.bootstrap_port, reuse_address=True
         )
         await site.start()
 
@@ -339,15 +264,3 @@ def admin_path(config: NodeConfig) -> Path:
 def exit_at_once() -> None:
     """End the process without a word, as a killed one."""
     os._exit(137)
-
-
-def _switched(success: bool, message: str, old: str, new: str, is_safe: bool) -> dict[str, Any]:
-    return {
-        "rid": None,
-        "http_worker_ipc": None,
-        "success": success,
-        "message": message,
-        "old_role": old,
-        "new_role": new,
-        "safe_to_restore": is_safe,
-    }
