@@ -26,8 +26,8 @@ from prfaas_pool import PoolClient  # noqa: E402
 
 CONVERSATIONS = 4
 TURNS = 4
-SYSTEM_TOKENS = 512
-TURN_TOKENS = 256
+SYSTEM_TOKENS = 1024
+TURN_TOKENS = 512
 
 
 def main() -> None:
