@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wan_rig import regions
+
+__all__ = ["regions"]
 
 
 def _open_fds() -> int:
