@@ -75,7 +75,7 @@ def measure(
                 engines[0].wait_healthy()
             requests += one_turn(engines, turn)
             if pool is not None:
-                wait_stored(pool)
+                wait_stored(pool.socket)
         stats = PoolClient(pool.socket).stats() if pool else None
     finally:
         for engine in engines:

@@ -1,18 +1,25 @@
 """Prefixes in a host's pool: written by one engine, used by the next, right to the last token."""
 
+import json
 import random
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from deployment import Answer, Deployment, deployed, wait_until
 from pool_service import PoolProcess
-from pooled_engines import answer, cached_tokens, start_pool, start_pooled, wait_stored
+from pooled_engines import (
+    POOL_BYTES,
+    answer,
+    cached_tokens,
+    start_pool,
+    start_pooled,
+    wait_stored,
+)
 from prompts import SPECIAL_TOKENS, VOCABULARY
-from sglang_engines import ForkServerProcess, generate_pair
-
-from prfaas.pool_section import PoolSection
-from prfaas_agent.pool_args import pool_arguments
+from sglang_engines import ForkServerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -61,7 +68,7 @@ def test_an_engine_goes_on_where_a_dead_one_ended(
         }
         assert {cached_tokens(found) for found in cold.values()} == {0}
         answer(first, PROMPT, tokens=TOKENS)
-        wait_stored(pool)
+        wait_stored(pool.socket)
     pool.kill()
     pool.start()
     second = start_pooled(fork_server, models_dir / model, pool, name=f"pool-{model}-2")
@@ -70,7 +77,7 @@ def test_an_engine_goes_on_where_a_dead_one_ended(
         warm = {name: answer(second, prompt, tokens=TOKENS) for name, prompt in prompts.items()}
         # What SGLang also does at a role switch.
         assert _post_status(f"{second.url}/hicache/storage-backend/clear") == 200
-        stats = wait_stored(pool)
+        stats = wait_stored(pool.socket)
     assert {name: found["output_ids"] for name, found in warm.items()} == {
         name: found["output_ids"] for name, found in cold.items()
     }
@@ -86,23 +93,38 @@ def _post_status(url: str) -> int:
         return int(response.status)
 
 
-def test_a_prefill_that_takes_over_sends_what_the_pool_holds(
-    fork_server: ForkServerProcess, models_dir: Path, pool: PoolProcess
+@pytest.mark.root
+def test_a_region_keeps_its_prefixes_when_its_engine_is_killed(
+    models_dir: Path, deployment_name: str, tmp_path: Path
 ) -> None:
-    """The decode's tokens are the same, wherever the prefill's cache came from."""
-    model = models_dir / "qwen3-next-tiny"
-    decode = fork_server.start_decode(model, name="pool-decode")
-    extra = pool_arguments(PoolSection(str(pool.socket)), model_id=model.name)
-    first = fork_server.start_prefill(model, name="pool-p1", transfer={"lanes": 2}, extra=extra)
-    with fork_server.running(decode, first):
-        cold = generate_pair(first, decode, CONTINUED, tokens=TOKENS, room=1)
-        wait_stored(pool)
-        first.kill()
-        second = fork_server.start_prefill(
-            model, name="pool-p2", transfer={"lanes": 2}, extra=extra
+    """What decode gets over the link is the same, wherever the prefill's cache came from."""
+    prompt = tokens(1500, 4)
+    regions = Deployment(f"{deployment_name}p", tmp_path, models_dir / "qwen3-next-tiny")
+    with deployed(regions, "--pool-bytes", str(POOL_BYTES)):
+        cold = regions.generate(prompt, tokens=TOKENS)
+        assert cold.route == "offload"
+        wait_stored(regions.directory / "a.pool.sock")
+        killed = regions.kill_engine("a-prefill-0")
+        wait_until(
+            lambda: regions.engine_pid("a-prefill-0") != killed and _is_serving(regions),
+            timeout_s=60,
+            what="the engine is started again",
         )
-        with fork_server.running(second):
-            again = generate_pair(second, decode, CONTINUED, tokens=TOKENS, room=2)
-            stats = wait_stored(pool)
-    assert again == cold
-    assert stats["hit_items"] > CHUNK, "the second prefill computed everything anew"
+        warm = _offloaded(regions, prompt)
+    assert warm.json["output_ids"] == cold.json["output_ids"]
+    assert warm.json["meta_info"]["cached_tokens"] >= 2 * CHUNK
+
+
+def _is_serving(regions: Deployment) -> bool:
+    text = (regions.directory / "a-prefill-0.agent.json").read_text()
+    return bool(json.loads(text)["phase"] == "serving")
+
+
+def _offloaded(regions: Deployment, prompt: list[int]) -> Answer:
+    """Ask until the gateway knows of the new engine."""
+    deadline_s = time.monotonic() + 30
+    while time.monotonic() < deadline_s:
+        found = regions.generate(prompt, tokens=TOKENS)
+        if found.route == "offload":
+            return found
+    raise AssertionError("nothing is offloaded any more")

@@ -50,14 +50,12 @@ def cached_tokens(found: dict[str, Any]) -> int:
     return int(found["meta_info"]["cached_tokens"])
 
 
-def wait_stored(
-    pool: PoolProcess, *, quiet_s: float = 1.5, limit_s: float = 20.0
-) -> dict[str, Any]:
+def wait_stored(socket: Path, *, quiet_s: float = 1.5, limit_s: float = 20.0) -> dict[str, Any]:
     """Wait until engines have written what they had to, and return the pool's figures.
 
     An engine without work looks after its writes once a second (SGLang's `--sleep-on-idle`).
     """
-    client = PoolClient(pool.socket)
+    client = PoolClient(socket)
     deadline_s = time.monotonic() + limit_s
     seen: list[Any] = []
     since_s = time.monotonic()
