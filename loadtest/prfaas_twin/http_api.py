@@ -70,7 +70,7 @@ class Engine(Protocol):
 def build_app(engine: Engine) -> web.Application:
     """Return the application of one twin."""
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_in_sglangs_words])
-    app.on_response_prepare.append(_no_delay)
+    app.on_response_prepare.append(_name_server)
     routes = _Routes(engine)
     for api in Api:
         app.router.add_post(api, routes.generate)
@@ -83,7 +83,7 @@ def build_app(engine: Engine) -> web.Application:
     return app
 
 
-async def _no_delay(_request: web.Request, response: web.StreamResponse) -> None:
+async def _name_server(_request: web.Request, response: web.StreamResponse) -> None:
     response.headers.setdefault("Server", "uvicorn")
 
 
