@@ -95,8 +95,11 @@ class LayerPipeline:
 
     def keep(self, room: int, held: HeldFrees) -> None:
         """End `hold()`; what was freed stays until the room is over."""
-        ledger = self._rooms[room]
         held.end(keep=True)
+        ledger = self._rooms.get(room)
+        if ledger is None:
+            held.release()
+            return
         if not ledger.has_states:
             held.release(only_window=True)
         if held:

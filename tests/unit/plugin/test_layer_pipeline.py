@@ -251,3 +251,14 @@ def test_on_cuda_each_mark_is_an_event_of_the_stream(monkeypatch: pytest.MonkeyP
     FakeCudaEvent.recorded[0].has_come = True
     assert [probe() for probe in probes] == [True, False]
     assert readiness_of("cpu").mark()()
+
+
+def test_a_room_that_ends_while_pages_are_freed_gets_none_kept(world: World) -> None:
+    world.run_batch(world.requests)
+    held = world.pipeline.hold(0)
+    assert held is not None
+    world.allocator.free(HostTensor([70]))
+    world.pipeline.forget(0)
+    world.pipeline.keep(0, held)
+    assert world.allocator.freed == [70]
+    assert world.allocator.free_group is None
