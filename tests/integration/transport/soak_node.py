@@ -48,6 +48,7 @@ def config_of(settings: dict[str, Any], problems: list[str]) -> TransportConfig:
     """Return a node's configuration for the soak's mode."""
     more: dict[str, Any] = dict(settings["limits"])
     more["chunk_bytes"] = CHUNK_BYTES[settings["seed"] % len(CHUNK_BYTES)]
+    more["compression"] = ("off", "auto")[settings["seed"] % 2]
     if settings["mode"] != "mtls":
         more["channel_factory"] = DawdlingChannels(problems)
     if settings["mode"] == "secret":
