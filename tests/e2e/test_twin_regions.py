@@ -107,3 +107,15 @@ def test_a_prefill_that_crashes_costs_no_request_and_comes_back(regions: Deploym
         timeout_s=30,
         what="the twin is back and used",
     )
+
+
+def test_twins_work_inside_mutual_tls(
+    models_dir: Path, deployment_name: str, tmp_path: Path
+) -> None:
+    """Lanes, bootstrap and HTTP between regions: through the agents' ports, as SGLang's."""
+    options = ["--engine", "twin", "--threshold", str(THRESHOLD), "--dilation", "0.2"]
+    made = Deployment(f"{deployment_name}m", tmp_path, models_dir / MODEL)
+    with deployed(made, *options, "--security", "mtls"):
+        assert ask(made, LONG).route == "offload"
+        assert ask(made, SHORT).route == "local"
+        assert made.stats("a-prefill-0")["security"]["mode"] == "mtls"
