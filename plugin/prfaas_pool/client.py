@@ -85,10 +85,14 @@ class PoolClient:
         if reserved is None or not reserved.number:
             return reserved.stored if reserved else 0
         digests = []
-        for position, place in reserved.places():
-            data = item(position)
-            place.write(data)
-            digests.append(item_digest(data, _key(chain, position)))
+        try:
+            for position, place in reserved.places():
+                data = item(position)
+                place.write(data)
+                digests.append(item_digest(data, _key(chain, position)))
+        except BaseException:  # whatever it was, the blocks are not to wait for their time
+            self.release(reserved.number)
+            raise
         return self.commit(reserved, chain, first, b"".join(digests))
 
     def load(
@@ -145,7 +149,8 @@ class PoolClient:
             for start, count, blocks in fields["entries"]
         ]
         stored = self._stored(fields, chain, first, group)
-        return Reserved(fields["id"], arena, group, item_bytes, entries, stored)
+        is_partial = bool(fields["refused"])
+        return Reserved(fields["id"], arena, group, item_bytes, entries, stored, is_partial)
 
     def commit(self, reserved: Reserved, chain: bytes, first: int, digests: bytes) -> int:
         """Make what was written count; `digests` are of all reserved items, in order.
@@ -158,7 +163,9 @@ class PoolClient:
         count = len(digests) // DIGEST_BYTES
         self.counts.stored_items += count
         self.counts.stored_bytes += count * reserved.item_bytes
-        return self._stored(answer[0], chain, first, reserved.group)
+        fields = answer[0]
+        fields["refused"] = fields["refused"] or reserved.is_partial
+        return self._stored(fields, chain, first, reserved.group)
 
     def lease(
         self, chain: bytes, first: int, *, group: str, item_bytes: int, hold_s: float = HOLD_S

@@ -55,7 +55,10 @@ class ReservedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Blocks to write; `number` is 0, and `stored` final, where there is nothing to write."""
+    """Blocks to write; `number` is 0, and `stored` final, where there is nothing to write.
+
+    `is_partial`: the pool had no room for the rest.
+    """
 
     number: int
     arena: Arena
@@ -63,6 +66,7 @@ class Reserved:
     item_bytes: int
     entries: list[ReservedEntry]
     stored: int
+    is_partial: bool
 
     def place(self, entry: ReservedEntry, position: int) -> Place:
         """Return the place of a page's item."""

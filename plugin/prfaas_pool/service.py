@@ -111,7 +111,6 @@ class PoolService:
     def _reserve(self, owner: int, fields: dict[str, Any], blob: bytes) -> Message:
         chain = _chain(blob)
         first = _whole(fields.get("first"), 0, max(0, len(chain) // KEY_BYTES - 1))
-        refused_before = self.pool.counts.refused
         number, reservation = self.pool.reserve(
             chain,
             first,
@@ -122,12 +121,11 @@ class PoolService:
             category=Category.TRANSFER if fields.get("moved") is True else Category.PREFIX,
         )
         entries = [[entry.first, entry.count, list(entry.blocks)] for entry in reservation.entries]
-        refused = not number and bool(self.pool.counts.refused - refused_before)
         return {
             "id": number,
             "present": reservation.present,
             "entries": entries,
-            "refused": int(refused),
+            "refused": int(reservation.refused),
         }, b""
 
     def _reserve_blocks(self, owner: int, fields: dict[str, Any], _blob: bytes) -> Message:

@@ -11,7 +11,8 @@ from prfaas.blocks.entry import Entry, State
 class Reservation:
     """Entries being written. `chain` has all keys up to the last entry's end.
 
-    `present` is how many leading pages were stored already; `pinned` is the path of the entries.
+    `present` is how many leading pages were stored already; `pinned` is the path of the entries;
+    `refused` says that some of what is missing cannot be written.
     """
 
     owner: int
@@ -20,6 +21,7 @@ class Reservation:
     entries: list[Entry]
     pinned: tuple[Entry, ...] = ()
     present: int = 0
+    refused: bool = False
 
 
 @dataclass(slots=True)

@@ -132,6 +132,7 @@ class PrefixPool:
         reservation = Reservation(owner, expires_s, chain, [], present=path.pages)
         if len(self._holds) >= MAX_HOLDS or (is_run(group) and path.pages < first):
             self.counts.refused += 1
+            reservation.refused = True
             return 0, reservation
         reservation.pinned = self._recency.pin(run for run, _ in path.runs)
         for start, stop in missing_spans(path, group, first, end, max_items=max_items):
@@ -139,6 +140,7 @@ class PrefixPool:
             entry = self._new_entry(group, start, keys, item_bytes, category)
             if entry is None:
                 self.counts.refused += 1
+                reservation.refused = True
                 break
             reservation.entries.append(entry)
         if not reservation.entries:
