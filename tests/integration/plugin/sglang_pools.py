@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 from sglang.srt.disaggregation.base.conn import StateType
+from sglang.srt.disaggregation.utils import DisaggregationMode
+from sglang.srt.layers.radix_attention import RadixAttention
+from sglang.srt.layers.radix_linear_attention import RadixLinearAttention
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
@@ -19,6 +22,7 @@ from sglang.srt.mem_cache.memory_pool import (
 )
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 
+from prfaas_plugin.layerwise import hooks
 from prfaas_plugin.layerwise.entry_map import UnsupportedPoolError, parts_by_layer
 from prfaas_plugin.layerwise.held_frees import HeldFrees
 
@@ -142,8 +146,74 @@ def layer_parts() -> dict[str, Any]:
     return found
 
 
+class Breaking:
+    """A pipeline, and its forward, that raises in one method and notes what is called."""
+
+    def __init__(self, breaks: str = "") -> None:
+        self.breaks = breaks
+        self.called: list[str] = []
+        self.pipeline = self
+        self.depth = 0
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any) -> Any:
+            self.called.append(name)
+            if name == self.breaks:
+                raise RuntimeError(name)
+            return self if name in ("forward", "hold") else None
+
+        return call
+
+
+def hook_calls(breaks: str) -> list[Any]:
+    """Run all hooks around functions that return what they are given; return that and the calls."""
+    pipeline = Breaking(breaks)
+    manager = SimpleNamespace(pipeline=pipeline)
+    scheduler = SimpleNamespace(
+        disaggregation_mode=DisaggregationMode.PREFILL,
+        disagg_prefill_bootstrap_queue=SimpleNamespace(kv_manager=manager),
+    )
+    mode = SimpleNamespace(is_extend=lambda: True)
+    batch = SimpleNamespace(forward_mode=mode)
+    layer = pool(RadixAttention, layer_id=3)
+
+    def attention(backend: Any, *args: Any) -> str:
+        if backend == "outer":
+            hooks._attention(attention, "inner", *args)
+        return "attention"
+
+    def run_batch(*_: Any) -> str:
+        return "batch, " + hooks._attention(attention, "outer", layer)
+
+    sender = SimpleNamespace(kv_mgr=manager)
+    req = SimpleNamespace(disagg_kv_sender=sender, bootstrap_room=1, finished=lambda: False)
+    results = [
+        hooks._run_batch(run_batch, scheduler, batch),
+        hooks._checkpoint(lambda *_: "cached", "cache", req),
+    ]
+    return [*results, pipeline.called]
+
+
+def layer_keys() -> dict[str, Any]:
+    attention, linear = pool(RadixAttention, layer_id=3), pool(RadixLinearAttention, layer_id=4)
+    return {
+        "by position": hooks.layer_key(("q", "k", "v", attention), {}),
+        "by name": hooks.layer_key((), {"layer": linear, "mixed_qkv": 1}),
+        "mixer": hooks.layer_key(("mixer", "hidden"), {"layer_id": 5}),
+        "nothing": hooks.layer_key(("q",), {}),
+    }
+
+
+POINTS = ("", "start", "forward", "layer_written", "end", "hold", "keep")
+
+
 def main() -> None:
-    found = {"held_frees": held_frees(), "layer_parts": layer_parts()}
+    found = {
+        "held_frees": held_frees(),
+        "layer_parts": layer_parts(),
+        "hooks": {point: hook_calls(point) for point in POINTS},
+        "layer_keys": layer_keys(),
+    }
     sys.stdout.write(json.dumps(found) + "\n")
 
 

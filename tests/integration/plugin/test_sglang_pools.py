@@ -64,3 +64,28 @@ def test_every_entry_belongs_to_the_layer_that_writes_it(found: dict[str, Any]) 
 def test_pools_that_are_not_known_are_refused(found: dict[str, Any]) -> None:
     assert found["layer_parts"]["odd length"] == "kv: 5 entries, 6 layer ids"
     assert found["layer_parts"]["other pool"] == "KV pool DSATokenToKVPool"
+
+
+def test_an_exception_in_a_hook_reaches_neither_the_scheduler_nor_the_cache(
+    found: dict[str, Any],
+) -> None:
+    calls = found["hooks"]
+    for results in calls.values():
+        assert results[:2] == ["batch, attention", "cached"]
+    assert calls[""][2] == ["start", "forward", "layer_written", "end", "hold", "keep"]
+    assert calls["start"][2] == ["start", "broke", "hold", "keep"]
+    assert calls["forward"][2] == ["start", "forward", "broke", "hold", "keep"]
+    assert calls["layer_written"][2][:4] == ["start", "forward", "layer_written", "broke"]
+    assert calls["end"][2][2:5] == ["layer_written", "end", "broke"]
+    # Pages may have been freed under way: that room is given up.
+    assert calls["hold"][2][-2:] == ["hold", "abandon"]
+    assert calls["keep"][2][-2:] == ["keep", "abandon"]
+
+
+def test_a_layer_is_known_however_its_backend_is_called(found: dict[str, Any]) -> None:
+    assert found["layer_keys"] == {
+        "by position": ["attention", 3],
+        "by name": ["linear", 4],
+        "mixer": ["linear", 5],
+        "nothing": None,
+    }
