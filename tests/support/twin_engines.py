@@ -28,6 +28,7 @@ from prfaas.twin_section import EngineKind, TwinSection
 START_TIMEOUT_S = 30.0
 #: Below the ports that the kernel gives to whoever dials: lanes of other twins would take them.
 _PORTS = (18_000, 32_000)
+_given: set[int] = set()
 
 
 def listening_port() -> int:
@@ -35,8 +36,11 @@ def listening_port() -> int:
     choice = random.SystemRandom()
     while True:
         port = choice.randrange(*_PORTS)
+        if port in _given:
+            continue
         with contextlib.suppress(OSError), socket.socket() as sock:
             sock.bind(("127.0.0.1", port))
+            _given.add(port)
             return port
 
 
