@@ -120,16 +120,10 @@ class Both:
         return real
 
 
-def twin_pair(directory: Path, model: Path, name: str) -> tuple[TwinProcess, TwinProcess]:
+def start_twin(directory: Path, model: Path, name: str, role: Role) -> TwinProcess:
     # As SGLang runs here: a context of 4,096 tokens, chunks of 512, no states.
     twin = TwinSection(dilation=0.2, context_tokens=4096, chunk_tokens=512, stateful=False)
-    prefill, decode = (
-        start_twins(
-            twin_config(f"{name}-{role}", role, model=model, state_dir=directory, twin=twin)
-        )
-        for role in (Role.PREFILL, Role.DECODE)
-    )
-    return prefill, decode
+    return start_twins(twin_config(name, role, model=model, state_dir=directory, twin=twin))
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +133,10 @@ def both(
     model, directory = models_dir / MODEL, tmp_path_factory.mktemp("twins")
     prefill = fork_server.start_prefill(model, name="contract-prefill", transfer={})
     decode = fork_server.start_decode(model, name="contract-decode")
-    twins = twin_pair(directory, model, "contract")
+    twins = (
+        start_twin(directory, model, "p", Role.PREFILL),
+        start_twin(directory, model, "d", Role.DECODE),
+    )
     with fork_server.running(prefill, decode), running(*twins):
         real = Pair("sglang", prefill.port, decode.port, prefill.bootstrap_port)
         twin = Pair("twin", twins[0].port, twins[1].port, twins[0].bootstrap_port)
@@ -469,7 +466,7 @@ def test_a_prefill_that_dies_fails_its_decodes_room_alike(
 ) -> None:
     model = models_dir / MODEL
     real = fork_server.start_prefill(model, name="contract-doomed", transfer={})
-    twin = twin_pair(both.directory, model, "doomed")[0]
+    twin = start_twin(both.directory, model, "doomed", Role.PREFILL)
     with fork_server.running(real), running(twin):
         doomed = {"sglang": real, "twin": twin}
 
