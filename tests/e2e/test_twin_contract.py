@@ -40,7 +40,8 @@ CHAT = {
 }
 STREAM = {"stream": True}
 WITH_USAGE = {"stream": True, "stream_options": {"include_usage": True}}
-rooms = count(1)
+#: Numbers that nothing else in an answer is.
+rooms = count(7_000_000_001)
 
 
 @dataclass(frozen=True)
