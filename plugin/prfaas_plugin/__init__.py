@@ -12,10 +12,11 @@ def register() -> None:
         PrfaasError: this SGLang release is not supported. SGLang logs it and goes on without us, so
             that `--disaggregation-transfer-backend prfaas` is then refused as an unknown choice.
     """
-    from prfaas_plugin import cache_events
+    from prfaas_plugin import cache_events, pool_hooks
     from prfaas_plugin.backend import install
     from prfaas_plugin.version import check_sglang_version
 
     check_sglang_version()
     install()
     cache_events.install()
+    pool_hooks.install()
