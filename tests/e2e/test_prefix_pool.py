@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deployment import Answer, Deployment, deployed, wait_until
+from deployment import Deployment, deployed, wait_until
 from pool_service import PoolProcess
 from pooled_engines import (
     POOL_BYTES,
@@ -27,6 +27,7 @@ TOKENS = 12
 #: The chunked prefill size: a state is kept there, and at the prompt's end.
 CHUNK = 512
 LENGTH = 700
+BEGUN = 560
 
 
 def tokens(count: int, seed: int) -> list[int]:
@@ -74,6 +75,8 @@ def test_an_engine_goes_on_where_a_dead_one_ended(
     second = start_pooled(fork_server, models_dir / model, pool, name=f"pool-{model}-2")
     with fork_server.running(second):
         assert cached_tokens(answer(second, PROMPT, tokens=1, tenant="nobody")) == 0
+        # What it has by itself then ends within what the pool has.
+        answer(second, PROMPT[:BEGUN], tokens=1)
         warm = {name: answer(second, prompt, tokens=TOKENS) for name, prompt in prompts.items()}
         # What SGLang also does at a role switch.
         assert _post_status(f"{second.url}/hicache/storage-backend/clear") == 200
@@ -110,7 +113,9 @@ def test_a_region_keeps_its_prefixes_when_its_engine_is_killed(
             timeout_s=60,
             what="the engine is started again",
         )
-        warm = _offloaded(regions, prompt)
+        _wait_offloading(regions)
+        warm = regions.generate(prompt, tokens=TOKENS)
+    assert warm.route == "offload"
     assert warm.json["output_ids"] == cold.json["output_ids"]
     assert warm.json["meta_info"]["cached_tokens"] >= 2 * CHUNK
 
@@ -120,11 +125,11 @@ def _is_serving(regions: Deployment) -> bool:
     return bool(json.loads(text)["phase"] == "serving")
 
 
-def _offloaded(regions: Deployment, prompt: list[int]) -> Answer:
-    """Ask until the gateway knows of the new engine."""
+def _wait_offloading(regions: Deployment) -> None:
+    """Send other prompts until the gateway knows of the new engine."""
     deadline_s = time.monotonic() + 30
-    while time.monotonic() < deadline_s:
-        found = regions.generate(prompt, tokens=TOKENS)
-        if found.route == "offload":
-            return found
-    raise AssertionError("nothing is offloaded any more")
+    seed = 100
+    while regions.generate(tokens(600, seed), tokens=1).route != "offload":
+        assert time.monotonic() < deadline_s, "nothing is offloaded any more"
+        seed += 1
+        time.sleep(0.2)
