@@ -145,12 +145,13 @@ def check_node(
     as_json: JsonOption = False,
 ) -> None:
     """Check that this machine can run a node; exit 1 if it cannot."""
-    from prfaas_cli.node_check import check, lines
+    from prfaas_cli.node_check import check, is_twin, lines
     from prfaas_cli.output import Output
 
     output = Output(as_json=as_json)
     node = read_config(config) if config else None
-    output.note("loading SGLang to see whether the plugin took; some 20 s on two cores")
+    if node is None or not is_twin(node):
+        output.note("loading SGLang to see whether the plugin took; some 20 s on two cores")
     findings = check(node)
     passed = all(finding.ok for finding in findings)
     document = {"ok": passed, "checks": [finding.to_json() for finding in findings]}

@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from prfaas.config import NodeConfig
+from prfaas.errors import ConfigError
 from prfaas.records import NodeRecord, Role
+from prfaas.twin_section import EngineKind
 from prfaas_agent.checks import model_problem, port_problem, sglang_problem
 from prfaas_agent.security_checks import security_problems
 from prfaas_cli import peer_check
@@ -31,12 +33,31 @@ class Finding:
 
 def check(config: NodeConfig | None) -> list[Finding]:
     """Look at everything that a node on this machine needs, with its configuration if given."""
-    findings = [_finding("sglang", sglang_problem())]
-    if config is None or config.engine is not None:
-        findings.extend(_check_hooks(config.engine.device if config and config.engine else "cpu"))
+    if config is not None and is_twin(config):
+        findings = [_finding("twin", _twin_problem(config))]
+    else:
+        findings = [_finding("sglang", sglang_problem())]
+        if config is None or config.engine is not None:
+            device = config.engine.device if config and config.engine else "cpu"
+            findings.extend(_check_hooks(device))
     if config is not None:
         findings.extend(_check_config(config))
     return findings
+
+
+def is_twin(config: NodeConfig) -> bool:
+    """Say whether a node's engine is the twin, which needs no SGLang."""
+    return config.engine is not None and config.engine.engine is EngineKind.TWIN
+
+
+def _twin_problem(config: NodeConfig) -> str | None:
+    from prfaas_twin.host import read_model
+
+    try:
+        read_model(config)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def lines(findings: Sequence[Finding]) -> Iterator[str]:
@@ -49,7 +70,7 @@ def _check_config(config: NodeConfig) -> Iterator[Finding]:
     section = config.engine or config.gateway
     assert section is not None
     yield _finding("model", model_problem(section.model_path))
-    if config.engine:
+    if config.engine and not is_twin(config):
         from prfaas_plugin.local_backend import package_problem
 
         yield _finding("local backend", package_problem(config.transfer.local_backend))

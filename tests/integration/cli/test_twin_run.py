@@ -1,6 +1,7 @@
 """`prfaasctl twin run`: many twins in one process, each listed in etcd."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -83,3 +84,19 @@ def test_a_fault_for_nobody_is_refused_in_one_line(prfaasctl: Run) -> None:
     done = prfaasctl("twin", "fault", "b-decode-0", "--stall", "3")
     assert done.returncode == 1
     assert "no twin serves" in done.stderr
+
+
+def test_node_check_of_a_twin_looks_at_its_profile_and_not_at_sglang(
+    tmp_path: Path, prfaasctl: Run
+) -> None:
+    model = default_models_dir() / "qwen3-tiny"
+    for profile, ok in (("paper-1t-h20", True), ("paper-1t-h200", False)):
+        twin = TwinSection(profile=profile)
+        config = twin_config("d", Role.DECODE, model=model, state_dir=tmp_path, twin=twin)
+        (tmp_path / "d.toml").write_text(render_node_config(config))
+        done = prfaasctl("node", "check", "--config", str(tmp_path / "d.toml"), "--json")
+        checks = {item["name"]: item for item in json.loads(done.stdout)["checks"]}
+        assert checks["twin"]["ok"] is ok
+        assert "sglang" not in checks
+        assert checks["port"]["ok"] is True
+    assert "only prefills" in checks["twin"]["detail"]
