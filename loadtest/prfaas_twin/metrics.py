@@ -1,4 +1,4 @@
-"""A twin's load as Prometheus text, under SGLang's names.
+"""A twin's load as Prometheus text, under SGLang's names; what SGLang lacks, under the twin's.
 
 Source: sglang 0.5.23 srt/observability/metrics_collector.py.
 """
@@ -25,7 +25,6 @@ _COUNTERS = {
     "cached_tokens_total": "Number of cached prompt tokens.",
     "num_requests_total": "Number of requests processed.",
     "num_aborted_requests_total": "Number of requests aborted.",
-    "busy_seconds_total": "Seconds of the profile's time in which it computed.",
 }
 
 
@@ -40,9 +39,14 @@ def render(load: dict[str, Any], *, model: str) -> str:
         lines += _metric(name, "gauge", f"Requests in {key}.", label, first["disaggregation"][key])
     for key, text in _COUNTERS.items():
         lines += _metric(key, "counter", text, label, first["totals"][key])
+    text = "Seconds of the profile's time in which it computed."
+    busy_s = first["totals"]["busy_seconds_total"]
+    lines += _metric("busy_seconds_total", "counter", text, label, busy_s, prefix="prfaas_twin_")
     return "\n".join(lines) + "\n"
 
 
-def _metric(name: str, kind: str, text: str, label: str, value: float) -> list[str]:
-    full = f"sglang:{name}"
+def _metric(
+    name: str, kind: str, text: str, label: str, value: float, *, prefix: str = "sglang:"
+) -> list[str]:
+    full = prefix + name
     return [f"# HELP {full} {text}", f"# TYPE {full} {kind}", f"{full}{label} {value}"]
