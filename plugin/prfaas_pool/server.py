@@ -50,8 +50,8 @@ async def serve(config: PoolConfig) -> None:
                     async with asyncio.timeout(_EXPIRE_EVERY_S):
                         await stopping.wait()
                 service.expire()
+            connections.close()  # the server waits for them
     finally:
-        connections.close()
         config.socket.unlink(missing_ok=True)
         service.close()
 
