@@ -43,14 +43,12 @@ class CompositeKVManager(PrfaasKVManager):
         # Before ours: the base's constructor registers, and then says where the local one listens.
         self.local = self.classes.manager(args, disaggregation_mode, server_args, is_mla_backend)
         self.local.local_addresses = {}
-        self._known: set[str] = set()
         super().__init__(args, disaggregation_mode, server_args, is_mla_backend)
         if disaggregation_mode == DisaggregationMode.DECODE:
             self.local.prefill_info_table = self.prefill_info_table
 
     def register_to_bootstrap(self) -> None:
-        """Register the lanes, and beside them the local manager and our region."""
-        super().register_to_bootstrap()
+        """Register the local manager and our region, then the lanes: who finds one finds both."""
         note = PeerNote(
             rank=self.kv_args.engine_rank,
             region=self.settings.region,
@@ -59,35 +57,34 @@ class CompositeKVManager(PrfaasKVManager):
             port=self.local.rank_port,
         )
         url = f"http://{self.bootstrap_host}:{self.bootstrap_port}{PEER_PATH}"
-        answer = self._http.put(url, json=note.to_json(), timeout=_HTTP_TIMEOUT_S)
-        answer.raise_for_status()
+        # SGLang's own way of waiting for a bootstrap server that is still starting.
+        self._register_topology_row(url, note.to_json())
+        super().register_to_bootstrap()
 
     def is_local(self, bootstrap_addr: str) -> bool:
         """Say whether a prefill is reached by the local backend."""
         return bootstrap_addr in self.local.local_addresses
 
-    def try_ensure_parallel_info(self, bootstrap_addr: str) -> bool:
-        """Return True once it is known which way a prefill is, or it was refused."""
-        return bootstrap_addr in self._known or self.directory.ready(bootstrap_addr)
-
     def _load_prefill(self, bootstrap_addr: str) -> bool:
-        if not super()._load_prefill(bootstrap_addr):
-            return False
+        """Learn which way a prefill is, and then its ranks: then SGLang opens rooms at once."""
         address = self._local_address(bootstrap_addr)
         if address is not None:
             self.local.local_addresses[bootstrap_addr] = address
-        way = self.backend if address is not None else "lanes"
-        logger.info("prefill %s sends to us by %s", bootstrap_addr, way)
-        self._known.add(bootstrap_addr)
-        return True
+        loaded = super()._load_prefill(bootstrap_addr)
+        if loaded:
+            way = self.backend if address is not None else "lanes"
+            logger.info("prefill %s sends to us by %s", bootstrap_addr, way)
+        return loaded
 
     def _local_address(self, bootstrap_addr: str) -> Address | None:
-        """Return where a prefill of our region serves our local backend; None: take the lanes."""
-        rank = self.prefill_info_table[bootstrap_addr].target_tp_rank or 0
+        """Return where a prefill of our region serves our local backend; None: take the lanes.
+
+        Workers pair by rank: TP sizes are equal.
+        """
         try:
             answer = self._http.get(
                 f"http://{bootstrap_addr}{PEER_PATH}",
-                params={"rank": rank},
+                params={"rank": self.kv_args.engine_rank},
                 timeout=_HTTP_TIMEOUT_S,
             )
             note = PeerNote.parse(answer.json()) if answer.ok else None
@@ -100,10 +97,9 @@ class CompositeKVManager(PrfaasKVManager):
 
     def _handle_node_failure(self, failed_bootstrap_addr: str) -> None:
         """Fail the rooms of a lost prefill, whichever way they were opened."""
-        super()._handle_node_failure(failed_bootstrap_addr)
-        self._known.discard(failed_bootstrap_addr)
         if self.local.local_addresses.pop(failed_bootstrap_addr, None) is not None:
             self.local._handle_node_failure(failed_bootstrap_addr)  # noqa: SLF001 - as ours
+        super()._handle_node_failure(failed_bootstrap_addr)
 
     def teardown(self) -> None:
         """Close both transports."""
