@@ -10,7 +10,7 @@ export VENV
 SEED ?= 1
 SIM_REQUESTS ?= 20000
 
-.PHONY: help setup demo check test unit sim sim-tables bench-sim e2e clean fuzz soak bench-peers-setup bench-transport bench-report bench-pipelining bench-pool
+.PHONY: help setup demo check test unit engines sim sim-tables bench-sim e2e clean fuzz soak bench-peers-setup bench-transport bench-report bench-pipelining bench-pool
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,11 +27,13 @@ check: ## lint, format, types, import arrows
 	$(BIN)/mypy $(PACKAGES)
 	$(BIN)/lint-imports --no-cache
 
-test: setup check ## everything CI runs: check, then all tests in one process
-	$(PYTEST) tests
+test: setup check unit engines ## everything CI runs: check, then all tests
 
-unit: ## tests without engines: unit, vectors, property, sim
-	$(PYTEST) tests/unit tests/property tests/sim
+unit: ## tests without engines: unit, vectors, property, sim; a process per core
+	$(PYTEST) -n auto --dist worksteal tests/unit tests/property tests/sim
+
+engines: ## the rest, one after the other: real sockets, namespaces, etcd, SGLang
+	$(PYTEST) tests/integration tests/e2e
 
 sim: ## all policies in virtual time from SEED=1; the digest at the end tells a replay
 	@$(BIN)/prfaasctl simulate --seed $(SEED) --requests $(SIM_REQUESTS)
