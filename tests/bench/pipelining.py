@@ -118,7 +118,8 @@ def measure(bench: Bench, contender: str, add: Callable[[str, str, str, float, s
 
 def measure_share(bench: Bench, share: float, add: Callable[[str, float, str], None]) -> None:
     """Measure at a rate where the transfer takes `share` of what a prefill takes just now."""
-    prefill_s = statistics.median(bench.ask(is_local=True).ttft_s for _ in range(bench.repeats))
+    tries = max(2, bench.repeats // 2)
+    prefill_s = statistics.median(bench.ask(is_local=True).ttft_s for _ in range(tries))
     transfer_s = share * prefill_s
     rate = kv_bytes_per_token() * bench.tokens / transfer_s
     bench.set_rate(rate)
