@@ -7,9 +7,11 @@ second at most.
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import Any
 
 from prfaas.errors import PrfaasError
 
@@ -17,6 +19,19 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_S = 0.1
 _THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPrefill:
+    """Stands in SGLang's table for a prefill that must not be used, until a request was told so.
+
+    SGLang sets a request going only towards a prefill that its table has; towards any other it
+    waits for ever. It reads no more than these two of it before our receiver says why not.
+    """
+
+    reason: str
+    dp_size: int = 1
+    follow_bootstrap_room: bool = False
 
 
 class PrefillDirectory:
@@ -55,11 +70,27 @@ class PrefillDirectory:
             self._futures.pop(bootstrap_addr, None)
         return loaded
 
-    def take_refusal(self, bootstrap_addr: str) -> str | None:
-        """Return why the prefill was refused, once; the next request asks it afresh."""
+    def ensure(self, bootstrap_addr: str, table: MutableMapping[str, Any]) -> bool:
+        """Return True once SGLang's `table` has the prefill, or what stands for a refused one."""
+        if bootstrap_addr in table:
+            return True
+        if not self.ready(bootstrap_addr):
+            return False
         with self._lock:
-            return self._refusals.pop(bootstrap_addr, None)
+            refusal = self._refusals.pop(bootstrap_addr, None)
+        if refusal is not None:
+            table[bootstrap_addr] = RefusedPrefill(refusal)
+        return True
 
     def close(self) -> None:
         """Stop taking work; a fetch in progress ends by its own timeout."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def take_refusal(bootstrap_addr: str, table: MutableMapping[str, Any]) -> str | None:
+    """Return why a prefill was refused, once; the next request asks it afresh."""
+    found = table.get(bootstrap_addr)
+    if not isinstance(found, RefusedPrefill):
+        return None
+    del table[bootstrap_addr]
+    return found.reason

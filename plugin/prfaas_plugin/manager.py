@@ -305,7 +305,7 @@ class PrfaasKVManager(CommonKVManager):  # type: ignore[misc]
 
     def try_ensure_parallel_info(self, bootstrap_addr: str) -> bool:
         """Return True once the prefill's ranks are known or it was refused; hardly blocks."""
-        return bootstrap_addr in self.prefill_info_table or self.directory.ready(bootstrap_addr)
+        return self.directory.ensure(bootstrap_addr, self.prefill_info_table)
 
     def _load_prefill(self, bootstrap_addr: str) -> bool:
         """Learn a prefill's ranks and dial its lanes; on a thread of the directory.

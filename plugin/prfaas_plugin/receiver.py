@@ -12,6 +12,7 @@ from sglang.srt.disaggregation.base.conn import KVPoll, KVTransferDestination
 from sglang.srt.disaggregation.common.conn import CommonKVReceiver
 
 from prfaas.errors import TransferError
+from prfaas_plugin.directory import take_refusal
 
 
 class PrfaasKVReceiver(CommonKVReceiver):  # type: ignore[misc]
@@ -19,7 +20,7 @@ class PrfaasKVReceiver(CommonKVReceiver):  # type: ignore[misc]
 
     def init(self, prefill_dp_rank: int) -> None:
         """Look the prefill up; a refused one fails the room with the reason."""
-        refusal = self.kv_mgr.directory.take_refusal(self.bootstrap_addr)
+        refusal = take_refusal(self.bootstrap_addr, self.kv_mgr.prefill_info_table)
         if refusal is not None:
             self._fail(refusal)
             return

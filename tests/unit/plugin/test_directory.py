@@ -1,11 +1,12 @@
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from prfaas.errors import PrfaasError
 from prfaas_plugin import directory as directory_module
-from prfaas_plugin.directory import PrefillDirectory
+from prfaas_plugin.directory import PrefillDirectory, take_refusal
 
 
 @pytest.fixture(autouse=True)
@@ -53,12 +54,42 @@ def test_an_unreachable_prefill_is_asked_again() -> None:
     directory.close()
 
 
+def ensured(directory: PrefillDirectory, address: str, table: dict[str, Any]) -> None:
+    for _ in range(1000):
+        if directory.ensure(address, table):
+            return
+    raise AssertionError("never ready")
+
+
 def test_a_refusal_is_told_once_and_then_asked_afresh() -> None:
-    def load(_address: str) -> bool:
+    """SGLang waits for ever for a prefill that its table has not, so a refused one stands in it."""
+    calls = []
+
+    def load(address: str) -> bool:
+        calls.append(address)
         raise PrfaasError("prefill runs at TP 2, decode at TP 1")
 
+    table: dict[str, Any] = {}
     directory = PrefillDirectory(load)
-    until_ready(directory, "a:1")
-    assert directory.take_refusal("a:1") == "prefill runs at TP 2, decode at TP 1"
-    assert directory.take_refusal("a:1") is None
+    for times in (1, 2):
+        ensured(directory, "a:1", table)
+        assert directory.ensure("a:1", table)
+        # What SGLang reads of it before a receiver says no.
+        assert (table["a:1"].dp_size, table["a:1"].follow_bootstrap_room) == (1, False)
+        assert take_refusal("a:1", table) == "prefill runs at TP 2, decode at TP 1"
+        assert take_refusal("a:1", table) is None
+        assert table == {}
+        assert calls == ["a:1"] * times
+    directory.close()
+
+
+def test_a_prefill_that_sglang_knows_is_not_asked() -> None:
+    def load(_address: str) -> bool:
+        raise AssertionError("asked")
+
+    table: dict[str, Any] = {"a:1": object()}
+    directory = PrefillDirectory(load)
+    assert directory.ensure("a:1", table)
+    assert take_refusal("a:1", table) is None
+    assert "a:1" in table
     directory.close()
