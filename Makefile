@@ -72,6 +72,9 @@ fuzz: ## fuzz frames and transfer machines for SECONDS (60), guided by coverage
 soak: ## lanes between processes that die, over links that misbehave, for SECONDS (60) from SEED=1
 	@PYTHONPATH=tests/support $(BIN)/python tests/integration/transport/soak.py $(SECONDS) $(SEED)
 
+bench-twin: ## what engine twins cost: CPU of a request, of 100 idle ones; a minute
+	PYTHONPATH=tests/support $(BIN)/python tests/bench/twin/cost.py --instances 100 --requests 150 --tokens 256
+
 clean: ## remove caches; .venv stays (remove it by hand to start over)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find $(PACKAGES) tests -name __pycache__ -type d -prune -exec rm -rf {} +
