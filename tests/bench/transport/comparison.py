@@ -10,6 +10,7 @@ IPERF3 = "iperf3 -P 8"
 PLAIN_COPY = "plain copy"
 NO_DIGESTS = "lanes, no digests"
 BEST_PEER = "best peer"
+FIRST_WARM = "first 64 KB, lanes warm"
 FIRST = "first 64 KB"
 
 Row = dict[str, Any]
@@ -87,14 +88,19 @@ def comparison_rows(
     """
     known = {name: runs for name, runs in readings.items() if runs}
     made = [made for name, runs in known.items() for made in _own_rows(case, name, runs)]
+    peers = [peer for peer in peers if peer in known]
     for name in known:
         others = [IPERF3, PLAIN_COPY, NO_DIGESTS] if name.startswith(LANES) else [IPERF3]
-        for other in others:
+        for other in [*others, *(peers if name == LANES else ())]:
             if other in known and other != name:
                 made += _ratio_rows(case, name, other, "goodput", known)
     if LANES in known:
+        for other in [PLAIN_COPY, *peers]:
+            if other in known:
+                for figure in ("send_cpu_per_gb", "receive_cpu_per_gb"):
+                    made += _ratio_rows(case, LANES, other, figure, known)
         for figure in FIGURES:
-            made += _best_peer_rows(case, figure, known, [p for p in peers if p in known])
+            made += _best_peer_rows(case, figure, known, peers)
     return made
 
 

@@ -65,6 +65,8 @@ def test_cpu_is_compared_with_the_fastest_peer_and_the_first_page_with_the_quick
     )
     assert found[LANES, "goodput / best peer"] == 2
     assert found[LANES, "send_cpu_per_gb / best peer"] == 0.5
+    assert found[LANES, "goodput / slow peer"] == 4
+    assert found[LANES, "receive_cpu_per_gb / slow peer"] == pytest.approx(25)
     assert found[LANES, "first 64 KB / best peer"] == 2
     assert found["fast peer", "best peer in goodput"] == 2
     assert found["slow peer", "best peer in first 64 KB"] == 100
@@ -98,14 +100,14 @@ def test_a_goal_is_met_missed_or_not_measured(
 
 def test_the_page_has_every_goal_and_says_which_are_missed() -> None:
     rows = comparison_rows(
-        "veth",
+        "10 Gbit/s",
         {LANES: [reading(4), reading(6)], "iperf3 -P 8": [reading(10), reading(10)]},
         PEERS,
     )
     page = render(MACHINE, rows, GOALS)
-    assert "| veth | at least 0.95 | 0.5 (0.4 to 0.6) | **not met** |" in page
+    assert "| 10 Gbit/s | at least 0.95 | 0.5 (0.4 to 0.6) | **not met** |" in page
     assert page.count("not measured") == len(GOALS) - 1
-    assert "| veth | lanes | 5.0 (4.0 to 6.0) | 0.5 (0.4 to 0.6) |" in page
+    assert "| 10 Gbit/s | lanes | 5.0 (4.0 to 6.0) | 0.5 (0.4 to 0.6) |" in page
 
 
 def test_goals_name_cases_that_the_benchmark_runs() -> None:
