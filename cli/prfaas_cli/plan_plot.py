@@ -75,7 +75,8 @@ def _draw_roles(axes: "Axes", study: Study) -> None:
 def _draw_thresholds(axes: "Axes", study: Study) -> None:
     found = study.plan
     roles = (found.n_p, found.n_d)
-    curve = threshold_curve(used_of(study), study.case.demand, roles, study.expectation)
+    case = study.case
+    curve = threshold_curve(used_of(study), case.demand, roles, study.expectation, case.constraints)
     axes.plot(curve.thresholds, curve.offload_limit, label="Theta_prfaas / p")
     axes.plot(curve.thresholds, curve.local_limit, label="Theta_pd_p / (1 - p)")
     axes.plot(curve.thresholds, curve.lambda_max, label="Lambda_max", color="black", linewidth=1)

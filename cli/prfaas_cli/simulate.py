@@ -210,10 +210,13 @@ def _answer(question: "Question", output: "Output", report: Path | None, command
     from prfaas_cli.simulation import Comparison, compare, contenders_of
     from prfaas_cli.simulation_document import document_of
     from prfaas_cli.simulation_lines import lines_of
-    from prfaas_cli.simulation_options import check_targets
+    from prfaas_cli.simulation_options import check_targets, missed_by
 
     contenders = contenders_of(question, output.note)
     check_targets(question.faults, [contender.deployment for contender in contenders])
+    for contender in contenders:
+        for target in missed_by(question.faults, contender.deployment):
+            output.note(f"{contender.name} has no {target}: that fault does not meet it")
     runs = tuple(compare(question, contenders, _teller(output)))
     found = Comparison(question, runs)
     if report is not None:

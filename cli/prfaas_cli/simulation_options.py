@@ -112,6 +112,11 @@ def check_targets(faults: Iterable[Fault], deployments: Sequence[Deployment]) ->
             )
 
 
+def missed_by(faults: Iterable[Fault], deployment: Deployment) -> list[str]:
+    """Return the targets of the faults that meet nothing in this deployment."""
+    return sorted({fault.target for fault in faults} - targets_of(deployment))
+
+
 def _nodes_of(deployment: Deployment) -> set[str]:
     pd = deployment.pd
     counts = {

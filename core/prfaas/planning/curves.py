@@ -60,10 +60,14 @@ def role_curve(
 
 
 def threshold_curve(
-    site: Site, demand: Demand, roles: tuple[int, int], expectation: Expectation
+    site: Site,
+    demand: Demand,
+    roles: tuple[int, int],
+    expectation: Expectation,
+    constraints: Constraints,
 ) -> ThresholdCurve:
-    """Return the curves over all thresholds for one (N_p, N_d)."""
-    parts = split_at(demand.lengths, threshold_grid(demand.lengths, Constraints()), expectation)
+    """Return the curves over the thresholds that are tried, for one (N_p, N_d)."""
+    parts = split_at(demand.lengths, threshold_grid(demand.lengths, constraints), expectation)
     rates, _ = rates_and_room(site, [roles], demand, parts)
     return ThresholdCurve(
         thresholds=parts.thresholds,

@@ -14,6 +14,7 @@ from prfaas.workload import Deterministic, Diurnal, GammaBursts, OnOff, Poisson
 from prfaas_cli.simulation_options import (
     ArrivalSpec,
     check_targets,
+    missed_by,
     parse_fault,
     positive,
     replay_command,
@@ -97,6 +98,8 @@ def test_a_fault_needs_one_deployment_that_it_meets() -> None:
     check_targets([only_homogeneous, parse_fault("link:prfaas=0@1-2")], DEPLOYMENTS)
     with pytest.raises(ConfigError, match="'pd-prefill-8': no such node"):
         check_targets([only_homogeneous], DEPLOYMENTS[:1])
+    assert missed_by([only_homogeneous], DEPLOYMENTS[0]) == ["pd-prefill-8"]
+    assert not missed_by([parse_fault("kill:pd-prefill-0@1-2")], DEPLOYMENTS[0])
 
 
 def test_what_a_fault_may_meet_is_named_by_its_kind() -> None:

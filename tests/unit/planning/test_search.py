@@ -203,10 +203,13 @@ def test_curves_pass_through_the_plan() -> None:
     roles = role_curve(SITE, DEMAND, found.threshold_tokens, Expectation.MEAN_LENGTH)
     assert int(roles.n_p[np.argmax(roles.lambda_max)]) == found.n_p == 3
     assert roles.lambda_max[3] == pytest.approx(found.lambda_max)
-    curve = threshold_curve(SITE, DEMAND, (3, 5), Expectation.MEAN_LENGTH)
+    expectation = Expectation.MEAN_LENGTH
+    curve = threshold_curve(SITE, DEMAND, (3, 5), expectation, Constraints())
     at = int(np.argmax(curve.lambda_max))
     assert curve.thresholds[at] == found.threshold_tokens
     assert curve.offload_limit[at] == pytest.approx(found.stages.offload_limit)
     assert curve.local_limit[at] == pytest.approx(found.stages.local_limit)
+    coarse = threshold_curve(SITE, DEMAND, (3, 5), expectation, COARSE)
+    assert set(np.diff(coarse.thresholds)) == {2000.0}
     phi = kv_throughput_curve(H200, [32 * 1024]) * 8 / 1e9
     assert phi.tolist() == pytest.approx([3.19], rel=0.005)
