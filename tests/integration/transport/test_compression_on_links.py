@@ -3,14 +3,8 @@
 Real sockets, TCP's own readings, nothing patched.
 """
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,33 +12,15 @@ import numpy as np
 import pytest
 from kv_bytes import bf16_bytes
 from transport_rig import LAYOUT, ReceiveSide, SendSide, assert_arrived, transfer
+from wan_rig import linked_regions
 
 import prfaas_netem
-from prfaas_netem import LinkSpec, Topology
+from prfaas_netem import LinkSpec
 from prfaas_transport import PeerJoined
 
 Keep = Callable[[Any], Any]
 ALL = {"kv": np.arange(1024)}
 SLOW = LinkSpec.parse(rate="100mbit", rtt="20ms")
-
-
-@contextmanager
-def linked_regions(folder: Path) -> Iterator[Topology]:
-    topology = Topology.plan(deployment=f"c{os.getpid()}", link=SLOW)
-    file, control = folder / "topology.json", folder / "control"
-    try:
-        prfaas_netem.create(topology)
-        topology.save(file)
-        argv = [sys.executable, "-m", "prfaas_netem.link", "--topology", str(file)]
-        with subprocess.Popen(
-            [*argv, "--control", str(control)], stdout=subprocess.PIPE, text=True
-        ) as process:
-            assert process.stdout is not None
-            json.loads(process.stdout.readline())
-            yield topology
-            process.send_signal(signal.SIGTERM)
-    finally:
-        prfaas_netem.remove(topology)
 
 
 def fill(send: SendSide) -> None:
@@ -59,7 +35,8 @@ def compression(send: SendSide) -> dict[str, Any]:
 
 @pytest.mark.root
 def test_on_a_slow_link_it_turns_itself_on_and_pays(keep: Keep, tmp_path: Path) -> None:
-    with linked_regions(tmp_path) as topology:
+    with linked_regions(tmp_path, SLOW, "c") as regions:
+        topology = regions.topology
         with prfaas_netem.inside(topology.namespace("a")):
             send = keep(SendSide(compression="auto", host=topology.address("a")))
         fill(send)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,10 @@ class Regions:
         prfaas_netem.set_link(self.control, LINK)
 
 
-@pytest.fixture(scope="session")
-def regions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Regions]:
-    folder = tmp_path_factory.mktemp("link")
-    topology = Topology.plan(deployment=f"o{os.getpid()}", link=LINK)
+@contextmanager
+def linked_regions(folder: Path, link: LinkSpec, letter: str) -> Iterator[Regions]:
+    """Make two namespaces and the link between them; the letter tells their names from others'."""
+    topology = Topology.plan(deployment=f"{letter}{os.getpid()}", link=link)
     file, control = folder / "topology.json", folder / "control"
     try:
         prfaas_netem.create(topology)
@@ -53,6 +54,12 @@ def regions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Regions]:
             process.send_signal(signal.SIGTERM)
     finally:
         prfaas_netem.remove(topology)
+
+
+@pytest.fixture(scope="session")
+def regions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Regions]:
+    with linked_regions(tmp_path_factory.mktemp("link"), LINK, "o") as made:
+        yield made
 
 
 class Side:
