@@ -38,8 +38,8 @@ class DecodeServer:
         self.pool = pool
         self.in_flight = 0
         self.backlog_tokens = 0
-        self.ticket = 0
-        self.listed = (0, 0)
+        self.rank = 0
+        self.listed = -1
         self.up = False
         self.draining: Callable[[], None] | None = None
         self.slowness = 1.0

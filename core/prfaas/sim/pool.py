@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush, heapreplace
+from operator import attrgetter
 from typing import Protocol
 
 from prfaas.records import NodeRecord
@@ -10,20 +11,22 @@ from prfaas.sim.cache import CacheDirectory, NodeCache
 from prfaas.sim.request import SimRequest
 
 _MAX_HOLDERS = 16
+_RANK_BITS = 20
+_MAX_RANK = (1 << _RANK_BITS) - 1
 
 
 class Server(Protocol):
     """What a pool needs of its members.
 
-    `ticket` and `listed` are the pool's: the number of the server's entry, 0 if it has none, and
-    the load (tokens, requests) in it.
+    `rank` and `listed` are the pool's: the place of its name among the members', and the load of
+    its newest entry, -1 outside of a pool.
     """
 
     record: NodeRecord
     in_flight: int
     backlog_tokens: int
-    ticket: int
-    listed: tuple[int, int]
+    rank: int
+    listed: int
     cache: NodeCache
 
 
@@ -40,9 +43,9 @@ class IndexedNodes:
         self.directory = directory or CacheDirectory()
         self._members: dict[str, Server] = {}
         self._of_cache: dict[NodeCache, Server] = {}
-        self._heap: list[tuple[int, int, str, int, Server]] = []
-
-        self._ticket = 0  # of the newest entry: a node may come back as another server
+        self._ranked: list[Server] = []
+        self._heap: list[int] = []
+        self._is_stale = False
 
     def __len__(self) -> int:
         return len(self._members)
@@ -55,29 +58,25 @@ class IndexedNodes:
         """Let the server be chosen from now on."""
         self._members[server.record.name] = server
         self._of_cache[server.cache] = server
-        self.touch(server)
+        self._is_stale = True
 
     def leave(self, server: Server) -> None:
         """Choose the server no more."""
         if self._members.pop(server.record.name, None) is not None:
             self._of_cache.pop(server.cache, None)
-            server.ticket = 0
+            server.listed = -1
+            self._is_stale = True
 
     def touch(self, server: Server) -> None:
         """Note that the load of the server fell; that it rose is found out when it comes up."""
-        name = server.record.name
-        if name not in self._members:
+        load = _load(server)
+        if load >= server.listed:
             return
-        load = server.backlog_tokens, server.in_flight
-        if server.ticket and server.listed <= load:
-            return
-        self._ticket = ticket = self._ticket + 1
-        server.ticket, server.listed = ticket, load
-        heap = self._heap
-        heappush(heap, (*load, name, ticket, server))
-        if len(heap) > 3 * len(self._members) + 64:
-            heap[:] = [entry for entry in heap if entry[3] == entry[4].ticket]
-            heapify(heap)
+        server.listed = load
+        heappush(self._heap, load)
+        if len(self._heap) > 3 * len(self._ranked) + 64:
+            self._heap[:] = {other.listed for other in self._ranked}
+            heapify(self._heap)
 
     def candidates(
         self, request: SimRequest, now_s: float, avoid: frozenset[str]
@@ -105,17 +104,31 @@ class IndexedNodes:
 
     def _least_loaded(self) -> Server | None:
         """Return the first of the heap; its entries never say more than a server has."""
-        heap = self._heap
+        if self._is_stale:
+            self._rank()
+        heap, ranked = self._heap, self._ranked
         while heap:
-            backlog_tokens, in_flight, name, ticket, server = heap[0]
-            if ticket != server.ticket:
+            listed = heap[0]
+            server = ranked[listed & _MAX_RANK]
+            if listed != server.listed:
                 heappop(heap)
-            elif backlog_tokens == server.backlog_tokens and in_flight == server.in_flight:
+                continue
+            load = _load(server)
+            if load == listed:
                 return server
-            else:
-                server.listed = server.backlog_tokens, server.in_flight
-                heapreplace(heap, (*server.listed, name, ticket, server))
+            server.listed = load
+            heapreplace(heap, load)
         return None
+
+    def _rank(self) -> None:
+        """Begin anew, after members came or went."""
+        self._ranked = sorted(self._members.values(), key=attrgetter("record.name"))
+        for rank, server in enumerate(self._ranked):
+            server.rank = rank
+            server.listed = _load(server)
+        self._heap = [server.listed for server in self._ranked]
+        heapify(self._heap)
+        self._is_stale = False
 
     def prefix_tokens(self, request: SimRequest) -> int:
         """Return the longest prefix of the prompt that any server of the pool holds."""
@@ -127,6 +140,11 @@ class IndexedNodes:
             for server in self._members.values()
             if server.record.name not in avoid
         ]
+
+
+def _load(server: Server) -> int:
+    """Return backlog, requests and rank in one number, which compares as they do in this order."""
+    return server.backlog_tokens << _RANK_BITS + 24 | server.in_flight << _RANK_BITS | server.rank
 
 
 def _state(server: Server, prefix_tokens: int) -> NodeState:

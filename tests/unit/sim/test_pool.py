@@ -31,7 +31,8 @@ class FakeServer:
         self.record = NodeRecord(name, role, region, url="", session="", model_id="sim")
         self.in_flight = 0
         self.backlog_tokens = 0
-        self.ticket = 0
+        self.rank = 0
+        self.listed = -1
         self.pool = pool
         self.cache = NodeCache(1e9, pool.directory, stateful=False)
         pool.join(self)
