@@ -129,6 +129,7 @@ def test_clients_that_leave_at_any_moment_leave_nothing_behind(rig: Rig) -> None
     """SGLang ends an engine that is idle and lacks a page; both must go on as before."""
     survivor = prompt(600, seed=70)
     expected = rig.expected(survivor)
+    began = {side.log: side.log.stat().st_size for side in (rig.layer, rig.decode)}
     rng = random.Random(4)
     with ThreadPoolExecutor(16) as pool:
         leavers = [
@@ -144,8 +145,8 @@ def test_clients_that_leave_at_any_moment_leave_nothing_behind(rig: Rig) -> None
     time.sleep(1.0)  # an idle scheduler counts its pages
     assert rig.ask(rig.layer, rig.decode, survivor) == expected
     assert "hook_exception" not in rig.pipelining(rig.layer)["fallbacks_total"]
-    for side in (rig.layer, rig.decode):
-        log = side.log.read_text()
+    for log_file, size in began.items():  # before that SGLang's own warm-up may fail
+        log = log_file.read_bytes()[size:].decode()
         assert "memory leak" not in log
         assert "Traceback" not in log.replace("KVTransferError", "")
 
