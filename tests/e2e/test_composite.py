@@ -40,14 +40,16 @@ def test_each_region_is_reached_its_own_way_at_the_same_time(
 ) -> None:
     model = models_dir / "qwen3-next-tiny"
     near, far, decode = (
-        start(fork_server, model, name=name, role=role, region=region, backend=backend)
+        start(
+            fork_server, model, name=f"{backend}-{name}", role=role, region=region, backend=backend
+        )
         for name, role, region in (
             ("near", "prefill", "b"),
             ("far", "prefill", "a"),
             ("decode", "decode", "b"),
         )
     )
-    plain = fork_server.start(model, name="plain")
+    plain = fork_server.start(model, name=f"{backend}-plain")
     prompts = [prompt for prompt in token_prompts(seed=61) if 60 <= len(prompt) <= 700]
     with fork_server.running(near, far, decode, plain):
         expected = [generate(plain.url, prompt, tokens=TOKENS) for prompt in prompts]
@@ -61,8 +63,9 @@ def test_each_region_is_reached_its_own_way_at_the_same_time(
             assert [future.result() for future in by_near] == expected
             assert [future.result() for future in by_far] == expected
         sent = {
-            name: fork_server.stats(name)["payload_bytes_sent_total"] for name in ("near", "far")
+            name: fork_server.stats(f"{backend}-{name}")["payload_bytes_sent_total"]
+            for name in ("near", "far")
         }
         assert sent["near"] == 0
         assert sent["far"] > 0
-        assert fork_server.stats("decode")["payload_bytes_received_total"] == sent["far"]
+        assert fork_server.stats(f"{backend}-decode")["payload_bytes_received_total"] == sent["far"]
