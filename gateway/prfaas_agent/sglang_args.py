@@ -156,12 +156,14 @@ def _cpu_arguments(facts: ModelFacts) -> list[str]:
     arguments = ["--device", "cpu", "--attention-backend", "torch_native"]
     arguments += ["--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled"]
     arguments += ["--disable-overlap-schedule", "--skip-server-warmup", "--sleep-on-idle"]
-    arguments += ["--dtype", "float32", "--mem-fraction-static", "0.1"]
+    # SGLang counts what other engines took while it loaded as its own: a small share would leave it
+    # nothing when several start at once. The pools' sizes are given, so a large one costs nothing.
+    arguments += ["--dtype", "float32", "--mem-fraction-static", "0.5"]
     arguments += ["--max-total-tokens", "16384", "--max-running-requests", "8"]
     arguments += ["--context-length", str(context_tokens)]
     if facts.stateful:
         arguments += ["--mamba-radix-cache-strategy", "no_buffer"]
-        arguments += ["--mamba-ssm-dtype", "float32"]
+        arguments += ["--mamba-ssm-dtype", "float32", "--max-mamba-cache-size", "2048"]
     return arguments
 
 
