@@ -39,11 +39,6 @@ class RoomLedger:
         self._unchecked: list[tuple[int, Indices]] = []
 
     @property
-    def is_planned(self) -> bool:
-        """Say whether anything of the room goes layer by layer."""
-        return bool(self._plans)
-
-    @property
     def has_states(self) -> bool:
         """Say whether the states were planned: then the last chunk was."""
         return bool(self._plans) and len(self._plans[-1].items) > 1
