@@ -1,0 +1,1 @@
+"""Load on a deployment from outside: workloads, campaigns (measured load) and drills (faults)."""
