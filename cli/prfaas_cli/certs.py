@@ -1,18 +1,17 @@
 """`prfaasctl certs`: the CA of a deployment and the certificates of its nodes."""
 
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from prfaas.errors import ConfigError
+from prfaas.names import check_name
 from prfaas_cli.failures import ProblemsError
 from prfaas_cli.place import JsonOption
 
 app = typer.Typer(help="The CA of a deployment and its nodes' certificates.", no_args_is_help=True)
 
-_NAME = re.compile(r"[a-z0-9-]{1,40}")
 _MAX_DAYS = 36500
 _FAULTY = 1
 
@@ -41,7 +40,7 @@ def init(
     from prfaas_cli.authority import Authority
     from prfaas_cli.pem_files import locked
 
-    _check_name("--deployment", deployment)
+    check_name("--deployment", deployment)
     _check_days("--days", days)
     if rotate and retire:
         raise ConfigError("--rotate and --retire are two steps; between them run certs renew")
@@ -74,11 +73,9 @@ def issue(
     from prfaas_cli.authority import Authority
     from prfaas_cli.pem_files import locked
 
-    _check_name("NODE", node)
-    _check_name("--region", region)
+    _check_node(node)
+    check_name("--region", region)
     _check_days("--days", days)
-    if node == "ca":
-        raise ConfigError("NODE ca: the CA's files have that name")
     authority = Authority(directory.absolute())
     with locked(authority.directory):
         made = authority.issue(
@@ -101,6 +98,8 @@ def renew(
     from prfaas_cli.pem_files import locked
 
     _check_days("--days", days)
+    for node in nodes or ():
+        _check_node(node)
     authority = Authority(directory.absolute())
     with locked(authority.directory):
         renewed = [
@@ -148,11 +147,10 @@ def _give(authority: Any, line: str, *, as_json: bool) -> None:
     Output(as_json=as_json).result(document, lambda: lines)
 
 
-def _check_name(option: str, value: str) -> None:
-    if not _NAME.fullmatch(value):
-        raise ConfigError(
-            f"{option} {value!r}: allowed are 1 to 40 lowercase letters, digits and dashes"
-        )
+def _check_node(node: str) -> None:
+    check_name("NODE", node)
+    if node == "ca":
+        raise ConfigError("NODE ca: the CA's files have that name")
 
 
 def _check_days(option: str, value: int) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prfaas.errors import ConfigError
+from prfaas.names import check_name
 from prfaas.records import Role
 from prfaas_cli.place import (
     DEFAULT_NAME,
@@ -66,6 +67,7 @@ def change_role(
     from prfaas_cli.agent_control import ask_agent
     from prfaas_cli.output import Output
 
+    check_name("NODE", node)
     if role not in (Role.PREFILL, Role.DECODE):
         raise ConfigError(f"role {role!r}: allowed: prefill, decode")
     if not 0 <= timeout <= _MAX_DRAIN_S:
@@ -93,6 +95,7 @@ def show_events(
     from prfaas_cli.node_events import follow, held
     from prfaas_cli.output import Output
 
+    check_name("NODE", node)
     if not 0 <= follow_s <= _MAX_FOLLOW_S:
         raise ConfigError(f"--follow {follow_s:g}: allowed is 0 to {_MAX_FOLLOW_S:g} seconds")
     place = Place.of(state_dir, name)
@@ -151,7 +154,7 @@ def check_node(
     output = Output(as_json=as_json)
     node = read_config(config) if config else None
     if node is None or not is_twin(node):
-        output.note("loading SGLang to see whether the plugin took; some 20 s on two cores")
+        output.note("loading SGLang to see whether the plugin took; some 40 s on two cores")
     findings = check(node)
     passed = all(finding.ok for finding in findings)
     document = {"ok": passed, "checks": [finding.to_json() for finding in findings]}

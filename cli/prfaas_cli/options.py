@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
-from prfaas.config import LocalBackend, Pipelining, SecurityMode
+from prfaas.config import SecurityMode, local_backend_problems
 from prfaas.errors import ConfigError
+from prfaas.transfer_section import LocalBackend, Pipelining
 from prfaas.twin_section import EngineKind
 from prfaas_cli.deploy_pool import pool_problems
 from prfaas_cli.deploy_twin import scaled_link, twin_problems
@@ -138,6 +139,15 @@ def check_options(name: str, options: DeployOptions, *, timeout_s: float) -> Non
     if options.local_backend not in list(LocalBackend):
         allowed = ", ".join(LocalBackend)
         found.append(f"--local-backend {options.local_backend}: allowed: {allowed}")
+    elif options.engine in list(EngineKind) and options.security in list(SecurityMode):
+        found += [
+            f"--local-backend: {problem}"
+            for problem in local_backend_problems(
+                LocalBackend(options.local_backend),
+                engine=EngineKind(options.engine),
+                security=SecurityMode(options.security),
+            )
+        ]
     if options.pipelining not in list(Pipelining):
         found.append(f"--pipelining {options.pipelining}: allowed: {', '.join(Pipelining)}")
     found += twin_problems(options)

@@ -8,15 +8,13 @@ from prfaas.config import (
     EngineSection,
     EtcdSection,
     GatewaySection,
-    LocalBackend,
     NodeConfig,
     NodeSection,
-    Pipelining,
     SecurityMode,
-    TransferSection,
     render_node_config,
 )
 from prfaas.records import Role
+from prfaas.transfer_section import LocalBackend, Pipelining, TransferSection
 from prfaas.twin_section import EngineKind
 from prfaas_cli.credentials import security_section
 from prfaas_cli.deploy_pool import pool_commands, pool_section

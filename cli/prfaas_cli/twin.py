@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from prfaas.names import check_name
 from prfaas_cli.place import (
     DEFAULT_NAME,
     DEFAULT_STATE_DIR,
@@ -58,6 +59,7 @@ def inject_fault(
     from prfaas_cli.output import Output
     from prfaas_cli.twin_fleet import ask_twin
 
+    check_name("NODE", node)
     faults = {"slowness": slowness, "stall_s": stall, "crash": crash or None}
     asked = {key: value for key, value in faults.items() if value is not None}
     place = Place.of(state_dir, name)

@@ -4,23 +4,22 @@ Every section is a frozen dataclass whose field types are the schema; parsing na
 and what is allowed, and checks the whole file before anything starts.
 """
 
-import re
-import tomllib
-import types
-import typing
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import ip_address
-from typing import Any, get_args, get_origin, get_type_hints
 
 from prfaas.errors import ConfigError
-from prfaas.pool_section import PoolSection, pool_limits
+from prfaas.names import check_name
+from prfaas.pool_section import PoolSection, pool_limits, pool_problems
 from prfaas.records import Role
+from prfaas.toml_sections import read_sections, render_sections
+from prfaas.transfer_section import (
+    LocalBackend,
+    TransferSection,
+    transfer_limits,
+    transfer_problems,
+)
 from prfaas.twin_section import EngineKind, TwinSection, twin_limits
-
-#: Names become parts of file names, of etcd keys and of metrics.
-_NAME = re.compile(r"[a-z0-9-]{1,40}")
-_SMALLEST_CHUNK_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,49 +76,6 @@ class EngineSection:
     cache_events: bool = False
     extra_args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
-
-
-class Pipelining(StrEnum):
-    """What a prefill sends as soon as it is computed."""
-
-    LAYER = "layer"
-    CHUNK = "chunk"
-
-
-class LocalBackend(StrEnum):
-    """How caches move between peers of one region: by our lanes, or by a backend of SGLang's."""
-
-    LANES = "lanes"
-    MOONCAKE = "mooncake"
-    NIXL = "nixl"
-
-
-@dataclass(frozen=True, slots=True)
-class TransferSection:
-    """The lanes between peers; handed to the plugin through its environment.
-
-    `lanes`: connections per peer; 0 takes as many as the path needs. `chunk_bytes`: most payload
-    bytes of a chunk; 0 follows the path. `digests`: a checksum of every chunk: "on", "off", or
-    "auto": unless TLS makes it needless. `compression`: "off", or "auto": chunks are encoded
-    without loss while the link is the limit and that pays. `pipelining`: a prefill sends each
-    layer, or each of its chunks, as soon as it is computed.
-    `local_backend`: how peers of one region send to one another; it never crosses regions.
-    `congestion_control`: as the kernel names it, or "auto": the system's, and bbr for paths that
-    lose packets though no queue builds up. `source_hosts`: addresses of this machine that a decode
-    dials from in turn, one of each network card that is to carry a part.
-    """
-
-    lanes: int = 0
-    chunk_bytes: int = 0
-    liveness_s: float = 2.0
-    room_timeout_s: float = 300.0
-    blank_groups: tuple[str, ...] = ()
-    congestion_control: str = "auto"
-    source_hosts: tuple[str, ...] = ()
-    digests: str = "auto"
-    compression: str = "off"
-    pipelining: Pipelining = Pipelining.LAYER
-    local_backend: LocalBackend = LocalBackend.LANES
 
 
 class SecurityMode(StrEnum):
@@ -187,19 +143,42 @@ def parse_node_config(text: str, *, source: str) -> NodeConfig:
     Raises:
         ConfigError: naming source, key, value and what is allowed.
     """
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source}: not valid TOML: {error}") from None
-    config = _parse_section(NodeConfig, raw, where=source, path="")
-    assert isinstance(config, NodeConfig)
+    config = read_sections(NodeConfig, text, source=source)
     _check_role(config, source)
     _check_pool(config, source)
     _check_names(config, source)
     _check_values(config, source)
     _check_security(config, source)
-    _check_transfer(config.transfer, source)
+    for problem in transfer_problems(config.transfer):
+        raise ConfigError(f"{source}: {problem}")
+    for problem in local_backend_problems(
+        config.transfer.local_backend,
+        engine=config.engine.engine if config.engine else EngineKind.SGLANG,
+        security=config.security.mode,
+    ):
+        raise ConfigError(f"{source}: transfer.local_backend: {problem}")
     return config
+
+
+def render_node_config(config: NodeConfig) -> str:
+    """Return the TOML text that `parse_node_config` reads back to an equal value."""
+    return render_sections(config)
+
+
+def local_backend_problems(
+    backend: LocalBackend, *, engine: EngineKind, security: SecurityMode
+) -> Iterator[str]:
+    """Yield why a local backend does not go with the rest of a node.
+
+    A twin has lanes only. A backend of SGLang's listens without TLS on the node's address, and asks
+    a prefill's bootstrap without TLS whether it is there, which with TLS on is taken for dead.
+    """
+    if backend is LocalBackend.LANES:
+        return
+    if engine is EngineKind.TWIN:
+        yield f"{backend} is not for a twin; allowed: {LocalBackend.LANES}"
+    if security is SecurityMode.MTLS:
+        yield f"{backend} knows no TLS; with mtls allowed: {LocalBackend.LANES}"
 
 
 def _check_role(config: NodeConfig, source: str) -> None:
@@ -225,16 +204,13 @@ def _check_pool(config: NodeConfig, source: str) -> None:
         raise ConfigError(f"{source}: pool: engine.engine must be sglang")
     if config.engine.role_switch:
         raise ConfigError(f"{source}: pool: not with engine.role_switch")
+    for problem in pool_problems(config.pool):
+        raise ConfigError(f"{source}: {problem}")
 
 
 def _check_names(config: NodeConfig, source: str) -> None:
     for key in ("name", "region", "deployment"):
-        value = getattr(config.node, key)
-        if not _NAME.fullmatch(value):
-            raise ConfigError(
-                f"{source}: node.{key} = {value!r}:"
-                " allowed are 1 to 40 lowercase letters, digits and dashes"
-            )
+        check_name(f"{source}: node.{key} =", getattr(config.node, key))
 
 
 def _check_security(config: NodeConfig, source: str) -> None:
@@ -251,43 +227,12 @@ def _check_security(config: NodeConfig, source: str) -> None:
             )
 
 
-def _check_transfer(transfer: TransferSection, source: str) -> None:
-    if transfer.digests not in ("auto", "on", "off"):
-        raise ConfigError(
-            f"{source}: transfer.digests = {transfer.digests!r}: allowed: auto, on, off"
-        )
-    if transfer.compression not in ("auto", "off"):
-        raise ConfigError(
-            f"{source}: transfer.compression = {transfer.compression!r}: allowed: auto, off"
-        )
-    if not re.fullmatch(r"[a-z0-9_-]{1,15}", transfer.congestion_control):
-        raise ConfigError(
-            f"{source}: transfer.congestion_control = {transfer.congestion_control!r}:"
-            " allowed: auto, or a name in /proc/sys/net/ipv4/tcp_available_congestion_control"
-        )
-    for host in transfer.source_hosts:
-        try:
-            ip_address(host)
-        except ValueError:
-            raise ConfigError(
-                f"{source}: transfer.source_hosts: {host!r}: allowed are addresses of this machine"
-            ) from None
-    if 0 < transfer.chunk_bytes < _SMALLEST_CHUNK_BYTES:
-        raise ConfigError(
-            f"{source}: transfer.chunk_bytes = {transfer.chunk_bytes}:"
-            f" allowed is 0 or {_SMALLEST_CHUNK_BYTES} to {64 << 20}"
-        )
-
-
 def _check_values(config: NodeConfig, source: str) -> None:
     checks: list[tuple[str, float, float, float]] = [
         ("node.port", config.node.port, 0, 65535),
         ("node.agent_port", config.node.agent_port, 0, 65535),
         ("etcd.lease_ttl_s", config.etcd.lease_ttl_s, 1, 3600),
-        ("transfer.lanes", config.transfer.lanes, 0, 64),
-        ("transfer.chunk_bytes", config.transfer.chunk_bytes, 0, 64 << 20),
-        ("transfer.liveness_s", config.transfer.liveness_s, 0.1, 3600),
-        ("transfer.room_timeout_s", config.transfer.room_timeout_s, 1, 86400),
+        *transfer_limits(config.transfer),
         ("security.max_lane_age_s", config.security.max_lane_age_s, 1, 30 * 86400),
     ]
     if config.engine:
@@ -311,94 +256,3 @@ def _check_values(config: NodeConfig, source: str) -> None:
     for key, value, low, high in checks:
         if not low <= value <= high:
             raise ConfigError(f"{source}: {key} = {value}: allowed is {low} to {high}")
-
-
-def _parse_section(cls: type[Any], raw: Any, *, where: str, path: str) -> Any:
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{where}: {path or 'file'}: expected a table, got {raw!r}")
-    hints = get_type_hints(cls)
-    names = [item.name for item in fields(cls)]
-    for key in raw:
-        if key not in names:
-            raise ConfigError(
-                f"{where}: {_join(path, key)}: unknown key; allowed: {', '.join(names)}"
-            )
-    values = {}
-    for item in fields(cls):
-        if item.name in raw:
-            values[item.name] = _parse_value(
-                hints[item.name], raw[item.name], where=where, path=_join(path, item.name)
-            )
-        elif item.default is MISSING and item.default_factory is MISSING:
-            raise ConfigError(f"{where}: {_join(path, item.name)}: missing")
-    return cls(**values)
-
-
-def _parse_value(hint: Any, value: Any, *, where: str, path: str) -> Any:
-    if get_origin(hint) in (types.UnionType, typing.Union):
-        hint = next(arg for arg in get_args(hint) if arg is not type(None))
-    if is_dataclass(hint):
-        return _parse_section(typing.cast("type[Any]", hint), value, where=where, path=path)
-    if get_origin(hint) is tuple and isinstance(value, list):
-        element = get_args(hint)[0]
-        return tuple(_parse_value(element, item, where=where, path=path) for item in value)
-    if get_origin(hint) is dict and isinstance(value, dict):
-        element = get_args(hint)[1]
-        return {
-            k: _parse_value(element, v, where=where, path=_join(path, k)) for k, v in value.items()
-        }
-    return _parse_scalar(hint, value, where=where, path=path)
-
-
-def _parse_scalar(hint: Any, value: Any, *, where: str, path: str) -> Any:
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
-        if value not in list(hint):
-            raise ConfigError(f"{where}: {path} = {value!r}: allowed: {', '.join(hint)}")
-        return hint(value)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if get_origin(hint) is None and type(value) is hint:
-        return value
-    name = getattr(hint, "__name__", str(hint))
-    raise ConfigError(f"{where}: {path} = {value!r}: expected {name}")
-
-
-def _join(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
-
-
-def render_node_config(config: NodeConfig) -> str:
-    """Return the TOML text that `parse_node_config` reads back to an equal value."""
-    lines: list[str] = []
-    for section in fields(config):
-        value = getattr(config, section.name)
-        if value is None:
-            continue
-        lines.append(f"[{section.name}]")
-        lines.extend(
-            f"{item.name} = {_render_value(getattr(value, item.name))}" for item in fields(value)
-        )
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _render_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str):
-        return _quote(value)
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_render_value(item) for item in value) + "]"
-    assert isinstance(value, dict)
-    return "{ " + ", ".join(f"{_quote(k)} = {_render_value(v)}" for k, v in value.items()) + " }"
-
-
-def _quote(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    for char, code in (("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r")):
-        escaped = escaped.replace(char, code)
-    if any(ord(char) < 32 or ord(char) == 127 for char in escaped):
-        raise ConfigError(f"control character in {text!r}")
-    return f'"{escaped}"'

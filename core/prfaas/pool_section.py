@@ -1,8 +1,11 @@
 """The `[pool]` section of a node: the prefix pool of its host."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 Limits = list[tuple[str, float, float, float]]
+#: Of a Unix socket's path, its end included. Source: unix(7), sun_path.
+_MOST_PATH_BYTES = 107
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +27,10 @@ def pool_limits(section: PoolSection) -> Limits:
         ("pool.prefetch_tokens", section.prefetch_tokens, 1, 1 << 20),
         ("pool.host_ratio", section.host_ratio, 1.01, 64),
     ]
+
+
+def pool_problems(section: PoolSection) -> Iterator[str]:
+    """Yield what is wrong with the values that are no numbers, and what is allowed."""
+    path = section.socket
+    if not path or "\0" in path or len(path.encode()) > _MOST_PATH_BYTES:
+        yield f"pool.socket = {path!r}: allowed is a path of 1 to {_MOST_PATH_BYTES} bytes"

@@ -6,7 +6,7 @@ Source: sglang 0.5.23 srt/disaggregation/utils.py (TransferBackend, get_kv_class
 from collections.abc import Callable
 from typing import Any
 
-from prfaas.config import LocalBackend
+from prfaas.transfer_section import LocalBackend
 from prfaas_plugin.settings import read_settings
 
 NAME = "prfaas"

@@ -12,7 +12,7 @@ from requests import RequestException
 from sglang.srt.disaggregation.base.conn import KVPoll
 from sglang.srt.disaggregation.utils import DisaggregationMode
 
-from prfaas.config import LocalBackend
+from prfaas.transfer_section import LocalBackend
 from prfaas_plugin.local_backend import local_classes
 from prfaas_plugin.manager import Address, PrfaasKVManager
 from prfaas_plugin.peer_note import PEER_PATH, PeerNote

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from prfaas.config import LocalBackend
 from prfaas.errors import PrfaasError
+from prfaas.transfer_section import LocalBackend
 
 _PACKAGES = {
     LocalBackend.MOONCAKE: ("mooncake.engine", "prfaas[mooncake]"),

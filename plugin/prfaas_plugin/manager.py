@@ -18,8 +18,8 @@ from sglang.srt.disaggregation.base.conn import KVPoll
 from sglang.srt.disaggregation.common.conn import CommonKVManager
 from sglang.srt.disaggregation.utils import DisaggregationMode
 
-from prfaas.config import Pipelining
 from prfaas.errors import PrfaasError, TransferError
+from prfaas.transfer_section import Pipelining
 from prfaas_plugin.directory import PrefillDirectory
 from prfaas_plugin.geometry import AUX, KV, layout_of, pointers_of, state_group
 from prfaas_plugin.layerwise import hooks

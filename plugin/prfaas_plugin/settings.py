@@ -6,15 +6,10 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from prfaas.config import (
-    LocalBackend,
-    Pipelining,
-    SecurityMode,
-    SecuritySection,
-    TransferSection,
-)
+from prfaas.config import SecurityMode, SecuritySection
 from prfaas.errors import ConfigError
 from prfaas.identity import Identity
+from prfaas.transfer_section import LocalBackend, Pipelining, TransferSection
 
 NODE_VARIABLE = "PRFAAS_NODE"
 TRANSFER_VARIABLE = "PRFAAS_TRANSFER"

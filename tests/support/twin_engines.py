@@ -15,14 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from prfaas.config import (
-    EngineSection,
-    NodeConfig,
-    NodeSection,
-    TransferSection,
-    render_node_config,
-)
+from prfaas.config import EngineSection, NodeConfig, NodeSection, render_node_config
 from prfaas.records import Role
+from prfaas.transfer_section import TransferSection
 from prfaas.twin_section import EngineKind, TwinSection
 
 START_TIMEOUT_S = 30.0

@@ -3,8 +3,9 @@ from dataclasses import replace
 
 import pytest
 
-from prfaas.config import EngineSection, NodeConfig, NodeSection, TransferSection
+from prfaas.config import EngineSection, NodeConfig, NodeSection
 from prfaas.records import Role
+from prfaas.transfer_section import TransferSection
 from prfaas_agent.model_facts import ModelFacts
 from prfaas_agent.sglang_args import engine_arguments, engine_environment, plain_arguments
 

@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from prfaas.config import Pipelining, parse_node_config
+from prfaas.config import parse_node_config
 from prfaas.errors import ConfigError
 from prfaas.records import Role
+from prfaas.transfer_section import Pipelining
 from prfaas_cli.failures import ProblemsError
 from prfaas_cli.options import DeployOptions, check_options, find_model
 from prfaas_cli.place import Place

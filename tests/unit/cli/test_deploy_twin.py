@@ -1,5 +1,7 @@
 """Options of `deploy --engine twin` and `twin run`, without a machine."""
 
+from dataclasses import replace
+
 import pytest
 
 from prfaas.config import EngineSection, NodeConfig, NodeSection
@@ -71,6 +73,20 @@ def test_the_link_shrinks_and_slows_down_with_the_twins() -> None:
 )
 def test_options_that_cannot_work_are_refused(changes: dict[str, object], said: str) -> None:
     assert any(said in problem for problem in twin_problems(options(**changes)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "--local-backend: mooncake is not for a twin; allowed: lanes"),
+        ({"engine": "sglang", "security": "mtls"}, "--local-backend: mooncake knows no TLS"),
+    ],
+)
+def test_a_local_backend_is_for_engines_without_tls(changes: dict[str, object], said: str) -> None:
+    asked = options(local_backend="mooncake", **changes)
+    with pytest.raises(ProblemsError, match=said):
+        check_options("t", asked, timeout_s=60)
+    check_options("t", replace(asked, engine="sglang", security="secret"), timeout_s=60)
 
 
 def test_a_scale_whose_link_cannot_be_emulated_is_refused() -> None:

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,12 +117,63 @@ def test_security_round_trips() -> None:
         ('[transfer]\ncongestion_control = "B B"', "congestion_control = 'B B': allowed: auto, or"),
         ('[transfer]\nsource_hosts = ["eth0"]', "source_hosts: 'eth0': allowed are addresses of"),
         ("[transfer]\nlanes = 65", "transfer.lanes = 65: allowed is 0 to 64"),
+        ('[transfer]\ncongestion_control = "-"', "congestion_control = '-': allowed: auto, or"),
+        ('[transfer]\nsource_hosts = ["0.0.0.0"]', "source_hosts: '0.0.0.0': allowed are"),
+        ('[transfer]\nsource_hosts = ["::"]', "source_hosts: '::': allowed are"),
+        ('[transfer]\nsource_hosts = ["10.0.0.1", "224.0.0.1"]', "source_hosts: '224.0.0.1'"),
+        ('[transfer]\nsource_hosts = ["ff02::1"]', "source_hosts: 'ff02::1'"),
+        ('[transfer]\nsource_hosts = ["255.255.255.255"]', "source_hosts: '255.255.255.255'"),
+        ('[transfer]\nsource_hosts = ["fe80::1%e\\u0000"]', "source_hosts: 'fe80::1%e\\x00'"),
+        ('[transfer]\nlocal_backend = "mooncake"\n' + MTLS, "local_backend: mooncake knows no TLS"),
+        ('[transfer]\nlocal_backend = "nixl"\n' + MTLS, "transfer.local_backend: nixl knows no"),
+        ('[pool]\nsocket = ""', "pool.socket = '': allowed is a path of 1 to 107 bytes"),
+        ('[pool]\nsocket = "/a\\u0000"', "pool.socket = '/a\\x00': allowed is a path"),
+        (f'[pool]\nsocket = "/{"a" * 107}"', "allowed is a path of 1 to 107 bytes"),
     ],
 )
 def test_half_a_security_or_transfer_is_refused(section: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_node_config(PREFILL + section, source="node.toml")
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("backend", ["mooncake", "nixl"])
+def test_a_twin_has_lanes_only(backend: str) -> None:
+    section = f'[transfer]\nlocal_backend = "{backend}"\n'
+    twin = PREFILL.replace("[engine]", '[engine]\nengine = "twin"')
+    says = f"f: transfer.local_backend: {backend} is not for a twin; allowed: lanes"
+    with pytest.raises(ConfigError, match=says):
+        parse_node_config(twin + section, source="f")
+    secret = '[security]\nmode = "secret"\nsecret_file = "s"\n'
+    for more in (section, section + secret):
+        assert parse_node_config(PREFILL + more, source="f").transfer.local_backend == backend
+
+
+def test_addresses_of_this_machine_may_be_dialled_from() -> None:
+    hosts = ("127.0.0.1", "10.0.0.1", "fe80::1%eth0.100", "2001:db8::1")
+    section = f"[transfer]\nsource_hosts = {json.dumps(hosts)}"
+    assert parse_node_config(PREFILL + section, source="f").transfer.source_hosts == hosts
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        (f"start_timeout_s = 1{'0' * 400}", "engine.start_timeout_s: an integer beyond 64 bits"),
+        (f"start_timeout_s = 1{'0' * 5000}", "not valid TOML: an integer beyond 64 bits"),
+        (f"extra_args = [0x{'f' * 9000}]", "engine.extra_args: an integer beyond 64 bits"),
+        (f"bootstrap_port = 0x{'f' * 17}", "engine.bootstrap_port: an integer beyond 64 bits"),
+        (f"extra_args = {'[' * 3000}{']' * 3000}", "tables or lists are nested too deep"),
+        (f"[{'a.' * 3000}a]", "tables or lists are nested too deep"),
+        (f"[node{'.a' * 400}]", "node.a: unknown key"),
+    ],
+)
+def test_numbers_and_nesting_without_end_are_one_line(section: str, says: str) -> None:
+    text = PREFILL.replace("bootstrap_port = 30100", section)
+    with pytest.raises(ConfigError) as caught:
+        parse_node_config(text, source="node.toml")
+    assert str(caught.value).startswith("node.toml: ")
+    assert says in str(caught.value)
+    assert len(str(caught.value)) < 300
 
 
 def test_an_engine_role_needs_an_engine_section() -> None:

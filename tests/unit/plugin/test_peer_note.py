@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from prfaas.config import LocalBackend
+from prfaas.transfer_section import LocalBackend
 from prfaas_plugin import local_backend
 from prfaas_plugin.local_backend import package_problem
 from prfaas_plugin.peer_note import PeerNote

@@ -1,8 +1,9 @@
 import pytest
 
-from prfaas.config import Pipelining, SecurityMode, SecuritySection, TransferSection
+from prfaas.config import SecurityMode, SecuritySection
 from prfaas.errors import ConfigError, PrfaasError
 from prfaas.identity import Identity
+from prfaas.transfer_section import Pipelining, TransferSection
 from prfaas_plugin import settings, version
 
 
