@@ -13,6 +13,7 @@ from prfaas_cli import (
     chat,
     deploy,
     destroy,
+    drill,
     link,
     node,
     plan,
@@ -40,6 +41,7 @@ app.command("simulate")(simulate.simulate)
 app.add_typer(certs.app, name="certs")
 app.add_typer(node.app, name="node")
 app.add_typer(link.app, name="link")
+app.add_typer(drill.app, name="drill")
 app.add_typer(profile.app, name="profile")
 app.add_typer(trace.app, name="trace")
 app.add_typer(twin.app, name="twin")

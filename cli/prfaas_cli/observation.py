@@ -82,6 +82,15 @@ class Observed:
         tls = operator_context(self.place, self.options)
         return registered_nodes(*self._etcd(), deployment=self.place.name, tls=tls)
 
+    def leases(self) -> int | None:
+        """Return how many leases etcd holds, None when it does not answer.
+
+        Source: etcd 3.4 and 3.5, gRPC gateway `/v3/lease/leases`.
+        """
+        tls = operator_context(self.place, self.options)
+        answer = request(*self._etcd(), "/v3/lease/leases", body={}, tls=tls)
+        return None if answer is None else len(answer.get("leases", []))
+
     def link(self) -> dict[str, Any] | None:
         """Return what the link emulator tells, None when it does not answer."""
         from prfaas_netem import show
@@ -108,13 +117,25 @@ class Observed:
 
     def links(self) -> dict[str, Any] | None:
         """Return the links from other regions as the gateway knows them, None without an answer."""
+        links = (self.fleet() or {}).get("links")
+        return links if isinstance(links, dict) else None
+
+    def fleet(self) -> dict[str, Any] | None:
+        """Return all that the gateway tells of its deployment, None without an answer."""
         try:
             _, text = self._ask_gateway("/admin/v1/fleet")
             fleet = json.loads(text)
         except (OSError, http.client.HTTPException, ValueError):
             return None
-        links = fleet.get("links") if isinstance(fleet, dict) else None
-        return links if isinstance(links, dict) else None
+        return fleet if isinstance(fleet, dict) else None
+
+    def gateway_metrics(self) -> str | None:
+        """Return the gateway's metrics as Prometheus text, None without an answer."""
+        try:
+            status, text = self._ask_gateway("/metrics")
+        except (OSError, http.client.HTTPException):
+            return None
+        return text if status == 200 else None
 
     def _ask_gateway(self, path: str) -> tuple[int, str]:
         """Return status and body. Raises: OSError, HTTPException."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-FOLDERS = ("core", "plugin", "gateway", "netem", "cli")
+FOLDERS = ("core", "plugin", "gateway", "netem", "loadtest", "cli")
 
 
 def modules_with_examples() -> list[str]:
