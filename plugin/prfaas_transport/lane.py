@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from prfaas_transport.io_thread import IoThread
 
 MAX_QUEUED_PONGS = 256
-BURST_S = 0.03
+BURST_S = 0.01
 MAX_BURST_BYTES = 1 << 20
 
 
@@ -249,7 +249,7 @@ class Lane:
     def wait_for_burst(self) -> None:
         """Have the socket be readable once a burst or the rest of a payload is there.
 
-        A burst is what came in three hundredths of a second of late. Waking for every packet costs
+        A burst is what came in a hundredth of a second of late. Waking for every packet costs
         more than copying it, and nobody can use a part of a payload.
         """
         wanted = max(1, min(self.burst_bytes, self.decoder.payload_left))

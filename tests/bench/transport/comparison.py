@@ -8,8 +8,10 @@ from typing import Any
 LANES = "lanes"
 IPERF3 = "iperf3 -P 8"
 PLAIN_COPY = "plain copy"
+COPY_WITH_DIGESTS = "plain copy, XXH3"
 NO_DIGESTS = "lanes, no digests"
 BEST_PEER = "best peer"
+OWN_REFERENCES = (PLAIN_COPY, COPY_WITH_DIGESTS, NO_DIGESTS)
 FIRST_WARM = "first 64 KB, lanes warm"
 FIRST = "first 64 KB"
 
@@ -90,12 +92,12 @@ def comparison_rows(
     made = [made for name, runs in known.items() for made in _own_rows(case, name, runs)]
     peers = [peer for peer in peers if peer in known]
     for name in known:
-        others = [IPERF3, PLAIN_COPY, NO_DIGESTS] if name.startswith(LANES) else [IPERF3]
+        others = [IPERF3, *(OWN_REFERENCES if name.startswith(LANES) else ())]
         for other in [*others, *(peers if name == LANES else ())]:
             if other in known and other != name:
                 made += _ratio_rows(case, name, other, "goodput", known)
     if LANES in known:
-        for other in [PLAIN_COPY, *peers]:
+        for other in [PLAIN_COPY, COPY_WITH_DIGESTS, *peers]:
             if other in known:
                 for figure in ("send_cpu_per_gb", "receive_cpu_per_gb"):
                     made += _ratio_rows(case, LANES, other, figure, known)

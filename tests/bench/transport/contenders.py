@@ -54,8 +54,9 @@ def iperf3(path: NetworkPath, plan: Plan) -> Reading:
     return Reading(received["bytes"], seconds, *cpu_s)
 
 
-def plain_copy(path: NetworkPath, plan: Plan) -> Reading:
-    setting: dict[str, Any] = {"streams": STREAMS, "congestion_control": plan.congestion_control}
+def plain_copy(path: NetworkPath, plan: Plan, *, digests: bool = False) -> Reading:
+    setting: dict[str, Any] = {"streams": STREAMS, "digests": digests}
+    setting["congestion_control"] = plan.congestion_control
     args = ("copy_endpoint.py", "send", path.hosts[0], json.dumps(setting))
     with closing(Endpoint(path.namespaces[0], *args)) as send:
         setting["address"] = [path.hosts[0], send.hello["port"]]

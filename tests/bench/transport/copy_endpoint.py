@@ -2,7 +2,8 @@
 
 Usage: copy_endpoint.py send|receive HOST JSON. No framing, no rooms, no faults; each of its streams
 sends 1 MB a call from distinct pages and receives into distinct pages. Commands as those of
-`lanes_endpoint.py`.
+`lanes_endpoint.py`. With `"digests": true` either side also reads all of it once more for its XXH3,
+as lanes without TLS do.
 """
 
 import json
@@ -13,6 +14,7 @@ import time
 from typing import Any
 
 import numpy as np
+import xxhash
 from endpoint_process import cpu_s
 from pages import LAYERS, PAGE_BYTES, PAGES, page_order
 
@@ -33,11 +35,24 @@ def tune(sock: socket.socket, congestion_control: str) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
 
 
-def feed(sock: socket.socket, calls: list[list[memoryview]], at: int) -> None:
+def digest(pages: list[memoryview], num_bytes: int) -> None:
+    """Compute the digest of the first bytes of the pages."""
+    state = xxhash.xxh3_64()
+    for page in pages:
+        if num_bytes <= 0:
+            break
+        state.update(page[:num_bytes])
+        num_bytes -= len(page)
+    state.intdigest()
+
+
+def feed(sock: socket.socket, calls: list[list[memoryview]], at: int, *, has_digests: bool) -> None:
     try:
         while True:
             left = calls[at % len(calls)]
             at += 1
+            if has_digests:
+                digest(left, PAGES_PER_CALL * PAGE_BYTES)
             while left:
                 sent = sock.sendmsg(left)
                 while left and sent >= len(left[0]):
@@ -50,16 +65,22 @@ def feed(sock: socket.socket, calls: list[list[memoryview]], at: int) -> None:
 
 
 class Drain:
-    def __init__(self, sock: socket.socket, calls: list[list[memoryview]], at: int) -> None:
+    def __init__(
+        self, sock: socket.socket, calls: list[list[memoryview]], at: int, *, has_digests: bool
+    ) -> None:
         self.sock, self.calls, self.at = sock, calls, at
+        self.has_digests = has_digests
         self.num_bytes = 0
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         while True:
-            got = self.sock.recvmsg_into(self.calls[self.at % len(self.calls)])[0]
+            call = self.calls[self.at % len(self.calls)]
+            got = self.sock.recvmsg_into(call)[0]
             if not got:
                 return
+            if self.has_digests:
+                digest(call, got)
             self.at += 1
             self.num_bytes += got
 
@@ -72,7 +93,8 @@ def serve(host: str, setting: dict[str, Any]) -> None:
         sock, _ = listener.accept()
         tune(sock, setting["congestion_control"])
         at = number * len(calls) // setting["streams"]
-        threading.Thread(target=feed, args=(sock, calls, at), daemon=True).start()
+        options = {"has_digests": setting["digests"]}
+        threading.Thread(target=feed, args=(sock, calls, at), kwargs=options, daemon=True).start()
     for _ in sys.stdin:
         print(json.dumps({"cpu_s": cpu_s()}), flush=True)
 
@@ -86,7 +108,8 @@ def receive(host: str, setting: dict[str, Any]) -> None:
         drains = []
         for number in range(setting["streams"]):
             sock = socket.create_connection(address, source_address=(host, 0))
-            drains.append(Drain(sock, calls, number * len(calls) // setting["streams"]))
+            at = number * len(calls) // setting["streams"]
+            drains.append(Drain(sock, calls, at, has_digests=setting["digests"]))
         time.sleep(ask["warm_s"])
         marks = []
         for wait_s in (ask["seconds"], 0):

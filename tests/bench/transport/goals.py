@@ -36,7 +36,10 @@ class Goal:
 
 KERNEL = ("veth", "10 Gbit/s")
 CLEAN = ("1 Gbit/s 20 ms", "1 Gbit/s 100 ms")
-LOSSY = ("30 ms, 0.1 % loss", "30 ms, 1 % loss")
+LOSSY = tuple(
+    f"{rate}30 ms, {loss} % loss" for rate in ("", "200 Mbit/s ") for loss in ("0.1", "1")
+)
+AS_INSTALLED = tuple(f"{case}, as installed" for case in LOSSY)
 LINKS = (*KERNEL, *CLEAN, *LOSSY)
 
 
@@ -55,9 +58,9 @@ GOALS: Sequence[Goal] = (
     *_goodput("a plain copy to distinct memory", PLAIN_COPY, 0.8, KERNEL),
     *_cpu("a plain copy", "send", PLAIN_COPY, 1 / 0.8, KERNEL),
     *_cpu("a plain copy", "receive", PLAIN_COPY, 1 / 0.8, KERNEL),
-    *_goodput("the best peer", BEST_PEER, 1.0, (*KERNEL, *CLEAN)),
-    *_goodput("the best peer", BEST_PEER, 2.0, LOSSY),
-    *_goodput("Mooncake", "Mooncake", 2.5, (*CLEAN, *LOSSY)),
+    *_goodput("the best peer", BEST_PEER, 1.0, LINKS),
+    *_goodput("the best peer at its default settings", BEST_PEER, 2.0, AS_INSTALLED),
+    *_goodput("Mooncake", "Mooncake", 2.5, (*CLEAN, *LOSSY, *AS_INSTALLED)),
     *_cpu("NIXL", "send", "NIXL", 0.2, (*CLEAN, *LOSSY)),
     Goal(
         "first 64 KB of a peer whose lanes are warm (two round trips and 5 ms)",

@@ -21,11 +21,11 @@ import encryption
 import faults
 import peers
 import rooms
-from comparison import NO_DIGESTS, PLAIN_COPY
+from comparison import COPY_WITH_DIGESTS, LANES, NO_DIGESTS, PLAIN_COPY
 from contenders import Plan, Run, lanes, plain_copy
 from paths import LOSS_TOLERANT, NetworkPath, emulated, veth
 from rows import Rows, load
-from throughput import EVERYWHERE, IPERF3_AND_LANES, compare
+from throughput import EVERYWHERE, compare
 
 from prfaas_netem import LinkSpec, problems
 
@@ -34,9 +34,12 @@ LINKS = {
     "1 Gbit/s 100 ms": LinkSpec.parse(rate="1gbit", rtt="100ms"),
     "30 ms, 0.1 % loss": LinkSpec.parse(rate="1gbit", rtt="30ms", loss="0.1%"),
     "30 ms, 1 % loss": LinkSpec.parse(rate="1gbit", rtt="30ms", loss="1%"),
+    "200 Mbit/s 30 ms, 0.1 % loss": LinkSpec.parse(rate="200mbit", rtt="30ms", loss="0.1%"),
+    "200 Mbit/s 30 ms, 1 % loss": LinkSpec.parse(rate="200mbit", rtt="30ms", loss="1%"),
 }
 NOTHING_LOST = LINKS["1 Gbit/s 20 ms"]
-CUBIC_LOSS = "30 ms, 0.1 % loss, cubic"
+AS_INSTALLED = ", as installed"
+LOSSY = [name for name, link in LINKS.items() if link.loss]
 
 Case = Callable[[Rows, str, int], None]
 Measure = Callable[[Rows, str, NetworkPath, int], None]
@@ -44,6 +47,7 @@ Measure = Callable[[Rows, str, NetworkPath, int], None]
 
 def kernel_path(rows: Rows, case: str, repeats: int, rate: str = "") -> None:
     contenders: dict[str, Run] = {**EVERYWHERE, PLAIN_COPY: plain_copy}
+    contenders[COPY_WITH_DIGESTS] = partial(plain_copy, digests=True)
     with veth(rate) as path, tempfile.TemporaryDirectory() as folder:
         if not rate:
             made = encryption.lane_certificates(Path(folder))
@@ -60,9 +64,13 @@ def emulated_path(rows: Rows, case: str, repeats: int) -> None:
         compare(rows, case, path, Plan(seconds, warm_s, control), repeats)
 
 
-def lossy_cubic(rows: Rows, case: str, repeats: int) -> None:
-    with emulated(LINKS["30 ms, 0.1 % loss"]) as path:
-        compare(rows, case, path, Plan(2.0, 1.0, "cubic"), repeats, IPERF3_AND_LANES)
+def as_installed(rows: Rows, case: str, repeats: int) -> None:
+    """Everyone at default settings on a link that loses packets: the system's cubic, and lanes that
+    find out by themselves that it does.
+    """
+    with emulated(LINKS[case.removesuffix(AS_INSTALLED)]) as path:
+        contenders = {**EVERYWHERE, LANES: partial(lanes, lanes=0, congestion_control="auto")}
+        compare(rows, case, path, Plan(4.0, 4.0, "cubic"), repeats, contenders)
 
 
 def on_wan(measure: Measure) -> Case:
@@ -94,7 +102,7 @@ CASES: Mapping[str, Case] = {
     "veth": kernel_path,
     "10 Gbit/s": partial(kernel_path, rate="10gbit"),
     **dict.fromkeys(LINKS, emulated_path),
-    CUBIC_LOSS: lossy_cubic,
+    **{name + AS_INSTALLED: as_installed for name in LOSSY},
     "first room": on_wan(rooms.first_and_hundredth),
     "64 rooms": on_wan(rooms.mixed_sizes),
     "background": on_wan(rooms.beside_background),

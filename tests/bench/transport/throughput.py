@@ -14,7 +14,6 @@ EVERYWHERE: Mapping[str, Run] = {
     LANES: lanes,
     **{name: partial(other_library, peer=peer) for name, peer in PEERS.items()},
 }
-IPERF3_AND_LANES = {name: EVERYWHERE[name] for name in (IPERF3, LANES)}
 
 
 def compare(
