@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,20 +13,22 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from prfaas.config import NodeConfig, SecurityMode
 from prfaas.errors import PreflightError
 from prfaas_agent.engine_stats import EngineStats
-from prfaas_agent.tls_proxy import HANDSHAKE_TIMEOUT_S, identity_problem, newest_server_context
+from prfaas_agent.guarded_port import GuardedPort, Places
+from prfaas_agent.tls_proxy import identity_problem, newest_server_context
 from prfaas_agent.transfer_metrics import TransferMetrics
 from prfaas_coord.companion import Companion
 
 if TYPE_CHECKING:
     from prfaas_transport.tls_context import TlsContexts
 
-logger = logging.getLogger(__name__)
-
-MAX_CONNECTIONS = 256
-MAX_STREAMS = 64
+MAX_CONNECTIONS, MAX_CONNECTIONS_EACH = 256, 64
+MAX_STREAMS, MAX_STREAMS_EACH = 64, 16
+"""In all, and of each address: so nobody can shut the others out."""
 HEARTBEAT_S = 0.5
 STALL_S = 2.0
 FIRST_REQUEST_S = 5.0
+NEXT_REQUEST_S = 30.0
+"""From a request to the next one, an answer that is read slowly included."""
 _SEND_BUFFER_BYTES = 64 << 10
 _USER_TIMEOUT_MS = 10_000
 
@@ -40,14 +41,15 @@ class ObservationPort:
         self._stats = stats
         self._tls = tls
         self._metrics = TransferMetrics(stats, config.node)
-        self._streams = 0
-        self._silent: dict[Any, asyncio.TimerHandle] = {}
+        self._streams = Places(most=MAX_STREAMS, most_each=MAX_STREAMS_EACH)
         self._runner = web.AppRunner(
-            self._app(),
-            access_log=None,
-            handler_cancellation=True,
-            keepalive_timeout=30.0,
-            shutdown_timeout=0.1,
+            self._app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1
+        )
+        self._port = GuardedPort(
+            self._new_protocol,
+            places=Places(most=MAX_CONNECTIONS, most_each=MAX_CONNECTIONS_EACH),
+            first_s=FIRST_REQUEST_S,
+            tls=None if tls is None else newest_server_context(tls),
         )
 
     @asynccontextmanager
@@ -59,44 +61,25 @@ class ObservationPort:
         """
         await self._runner.setup()
         try:
-            server = await self._listen()
-            try:
-                yield server.sockets[0].getsockname()[1]
-            finally:
-                server.close()
+            listener = self._listen()
+            async with self._port.serving(listener):
+                yield listener.getsockname()[1]
         finally:
             await self._runner.cleanup()
 
-    async def _listen(self) -> asyncio.Server:
-        tls = None if self._tls is None else newest_server_context(self._tls)
+    def _listen(self) -> socket.socket:
+        host, port = self._node.host, self._node.agent_port
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            return await asyncio.get_running_loop().create_server(
-                self._new_protocol,
-                self._node.host,
-                self._node.agent_port,
-                ssl=tls,
-                ssl_handshake_timeout=None if tls is None else HANDSHAKE_TIMEOUT_S,
-            )
+            return socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
         except OSError as error:
-            where = f"{self._node.host}:{self._node.agent_port}"
-            text = f"cannot listen on {where}: {error.strerror or error}; choose a free agent_port"
-            raise PreflightError(text) from None
+            text = f"cannot listen on {host}:{port}: {error.strerror or error}"
+            raise PreflightError(f"{text}; choose a free agent_port") from None
 
-    def _new_protocol(self) -> asyncio.BaseProtocol:
+    def _new_protocol(self) -> asyncio.Protocol:
         server = self._runner.server
         assert server is not None
-        # A TLS handshake under way is not yet a connection of the server's.
-        if max(len(server.connections), len(self._silent)) >= MAX_CONNECTIONS:
-            logger.warning("connection refused: %d are open", MAX_CONNECTIONS)
-            return _Refusal()
-        protocol = server()
-        loop = asyncio.get_running_loop()
-        self._silent[protocol] = loop.call_later(FIRST_REQUEST_S, self._end_silent, protocol)
-        return protocol
-
-    def _end_silent(self, protocol: Any) -> None:
-        del self._silent[protocol]
-        protocol.force_close()
+        return server()
 
     def _app(self) -> web.Application:
         app = web.Application(middlewares=[self._admit], client_max_size=1)
@@ -106,9 +89,7 @@ class ObservationPort:
 
     @web.middleware
     async def _admit(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        silence = self._silent.pop(request.protocol, None)
-        if silence is not None:
-            silence.cancel()
+        self._port.extend(request.protocol, NEXT_REQUEST_S)
         if self._tls is not None and request.transport is not None:
             certificate = request.transport.get_extra_info("peercert")
             problem = identity_problem(certificate, self._node.deployment)
@@ -123,19 +104,20 @@ class ObservationPort:
 
     async def _get_signals(self, request: web.Request) -> web.StreamResponse:
         """Send a line whenever there is news, and every `HEARTBEAT_S` in any case."""
-        if self._streams >= MAX_STREAMS or request.transport is None:
-            text = f"{MAX_STREAMS} streams are open"
+        transport, address = request.transport, request.remote or ""
+        if transport is None or not self._streams.take(address):
+            text = f"{MAX_STREAMS} streams are open, or {MAX_STREAMS_EACH} of {address}"
             raise web.HTTPServiceUnavailable(text=text, headers={"Retry-After": "1"})
-        _bound_buffers(request.transport)
-        response = web.StreamResponse(
-            headers={"Content-Type": "application/x-ndjson", "Cache-Control": "no-store"}
-        )
-        self._streams += 1
         try:
+            self._port.extend(request.protocol, None)
+            _bound_buffers(transport)
+            response = web.StreamResponse(
+                headers={"Content-Type": "application/x-ndjson", "Cache-Control": "no-store"}
+            )
             await response.prepare(request)
-            await self._stream(request.transport, response)
+            await self._stream(transport, response)
         finally:
-            self._streams -= 1
+            self._streams.give_back(address)
         return response
 
     async def _stream(self, transport: asyncio.Transport, response: web.StreamResponse) -> None:
@@ -154,13 +136,6 @@ class ObservationPort:
                 break
             await self._stats.wait_changed(HEARTBEAT_S)
         transport.abort()
-
-
-class _Refusal(asyncio.Protocol):
-    """What answers a connection too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
 
 
 def _bound_buffers(transport: asyncio.Transport) -> None:

@@ -1,6 +1,7 @@
 """The agent's /metrics and /signals, over real lanes and a real counters' socket."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import ssl
@@ -186,6 +187,11 @@ def read_all(sock: socket.socket) -> int:
     return num_bytes
 
 
+def session_from(address: str) -> aiohttp.ClientSession:
+    """Return a client that dials from an address of loopback."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(local_addr=(address, 0)))
+
+
 def held() -> tuple[int, int]:
     return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
 
@@ -195,11 +201,13 @@ async def test_a_hundred_gateways_leave_nothing_behind(tmp_path: Path) -> None:
     async with port_of(tmp_path / "s") as where:
         before = held()
         refused = 0
-        async with aiohttp.ClientSession() as http, AsyncExitStack() as stack:
-            for _ in range(100):
-                opened = http.get(f"http://{where}/signals")
-                response = await stack.enter_async_context(opened)
-                refused += response.status == 503
+        async with AsyncExitStack() as stack:
+            for number in range(10):
+                http = await stack.enter_async_context(session_from(f"127.0.0.{number + 1}"))
+                for _ in range(10):
+                    opened = http.get(f"http://{where}/signals")
+                    response = await stack.enter_async_context(opened)
+                    refused += response.status == 503
         assert refused == 100 - observation_port.MAX_STREAMS
         async with asyncio.timeout(5):
             while held() != before:  # noqa: ASYNC110 - what is waited for is the kernel
@@ -222,6 +230,59 @@ async def test_a_connection_that_asks_for_nothing_is_closed(
         async with asyncio.timeout(3):
             assert await reader.read() == b""
         writer.close()
+    await asyncio.to_thread(server.close)
+
+
+async def test_a_connection_that_asks_once_and_then_half_a_time_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observation_port, "NEXT_REQUEST_S", 0.3)
+    server = serve_stats(tmp_path / "s", dict)
+    async with port_of(tmp_path / "s") as where:
+        host, _, port = where.partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\nHEAD /metrics HTTP/1.1\r\n")
+        async with asyncio.timeout(5):
+            answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert answer.count(b"HTTP/1.1") == 1
+        writer.close()
+    await asyncio.to_thread(server.close)
+
+
+async def test_one_address_cannot_take_all_streams(tmp_path: Path) -> None:
+    server = serve_stats(tmp_path / "s", lambda: {"peers": {}})
+    most = observation_port.MAX_STREAMS_EACH
+    async with port_of(tmp_path / "s") as where, AsyncExitStack() as stack:
+        greedy = await stack.enter_async_context(session_from("127.0.0.2"))
+        statuses = [
+            (await stack.enter_async_context(greedy.get(f"http://{where}/signals"))).status
+            for _ in range(most + 2)
+        ]
+        assert statuses == [200] * most + [503] * 2
+        other = await stack.enter_async_context(session_from("127.0.0.3"))
+        response = await stack.enter_async_context(other.get(f"http://{where}/signals"))
+        assert response.status == 200
+    await asyncio.to_thread(server.close)
+
+
+@pytest.mark.parametrize("says", [b"", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"])
+async def test_one_address_cannot_take_all_connections(tmp_path: Path, says: bytes) -> None:
+    server = serve_stats(tmp_path / "s", dict)
+    async with port_of(tmp_path / "s") as where, AsyncExitStack() as stack:
+        host, _, port = where.partition(":")
+        for _ in range(observation_port.MAX_CONNECTIONS + 10):
+            sock = stack.enter_context(socket.socket())
+            sock.bind(("127.0.0.2", 0))
+            sock.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(sock, (host, int(port)))
+            with contextlib.suppress(ConnectionError):  # it was refused already
+                await asyncio.get_running_loop().sock_sendall(sock, says)
+        async with session_from("127.0.0.3") as other:
+            assert (await other.get(f"http://{where}/metrics")).status == 200
+        async with session_from("127.0.0.2") as greedy:
+            with pytest.raises(aiohttp.ClientError):
+                await greedy.get(f"http://{where}/metrics")
     await asyncio.to_thread(server.close)
 
 
