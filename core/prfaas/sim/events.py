@@ -11,6 +11,7 @@ _EVENTS_PER_SLOT = 64
 _FEWEST_EVENTS_PER_SLOT = 16
 _MOST_EVENTS_PER_SLOT = 512
 _SLOTS_PER_LOOK = 64
+_MOVES_PER_EVENT = 4
 _SLOTS_PER_S = (1e-9, 1e9)
 _NEVER = 1 << 1100  # beyond the slot of any time that is finite
 
@@ -23,13 +24,16 @@ class Events:
 
     Time is cut into slots. Only the slot under way is in order: sorted when it began, with a heap
     for what is added to it since. So an event takes as many steps whether hundreds wait or a
-    million. The width of a slot follows the number of events that come in one.
+    million. The width of a slot follows the number of events that come in one; as a new width moves
+    all that wait to other slots, it lasts for a part of as many events.
 
     Source: Brown, Calendar Queues: A Fast O(1) Priority Queue Implementation (1988).
     """
 
     __slots__ = (
         "_added",
+        "_begun",
+        "_keep_until",
         "_keys",
         "_looked_at",
         "_looked_slots",
@@ -54,6 +58,8 @@ class Events:
         self._added = 0  # events when this slot began
         self._looked_at = 0  # events when the width was last looked at
         self._looked_slots = 0
+        self._begun = 0  # events of all slots so far, without what was added to one under way
+        self._keep_until = 0  # events added and begun until the width may change
 
     def __len__(self) -> int:
         waiting = sum(len(events) for events in self._slots.values())
@@ -65,7 +71,10 @@ class Events:
         self._put((time_s, serial, handler, argument))
 
     def run(self, until_s: float) -> bool:
-        """Run all events up to a time; return True when none is left at all."""
+        """Run all events up to a time; return True when none is left at all.
+
+        To a time that is over there is nothing to run, and the clock stays.
+        """
         under_way, soon = self._under_way, self._soon
         while under_way or soon or self._begin_slot():
             if not soon or (under_way and under_way[-1] < soon[0]):
@@ -79,7 +88,7 @@ class Events:
             handler(argument)
         else:
             return True
-        self.now_s = until_s
+        self.now_s = max(self.now_s, until_s)
         return False
 
     def _put(self, event: Event) -> None:
@@ -107,6 +116,7 @@ class Events:
             events = self._slots.pop(self._slot)
             events.sort(reverse=True)
             self._under_way.extend(events)
+            self._begun += len(events)
         return True
 
     def _look_at_width(self) -> None:
@@ -120,12 +130,16 @@ class Events:
         self._looked_at, self._looked_slots = self.added, 0
         if _FEWEST_EVENTS_PER_SLOT <= num_added <= _MOST_EVENTS_PER_SLOT:
             return
+        num_events = self.added + self._begun
+        if num_events < self._keep_until:
+            return
         wanted_per_s = self._slots_per_s * max(num_added, 1) / _EVENTS_PER_SLOT
         slots_per_s = min(max(wanted_per_s, _SLOTS_PER_S[0]), _SLOTS_PER_S[1])
         if slots_per_s == self._slots_per_s:
             return
         self._slots_per_s = slots_per_s
         waiting = [event for events in self._slots.values() for event in events]
+        self._keep_until = num_events + len(waiting) // _MOVES_PER_EVENT
         self._slots.clear()
         self._keys.clear()
         self._slot = int(self.now_s * self._slots_per_s)

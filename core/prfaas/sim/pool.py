@@ -13,13 +13,14 @@ from prfaas.sim.request import SimRequest
 _MAX_HOLDERS = 16
 _RANK_BITS = 20
 _MAX_RANK = (1 << _RANK_BITS) - 1
+_UNLISTED = -(1 << 200)  # below all loads
 
 
 class Server(Protocol):
     """What a pool needs of its members.
 
     `rank` and `listed` are the pool's: the place of its name among the members', and the load of
-    its newest entry, -1 outside of a pool.
+    its newest entry.
     """
 
     record: NodeRecord
@@ -55,16 +56,21 @@ class IndexedNodes:
         return list(self._members.values())
 
     def join(self, server: Server) -> None:
-        """Let the server be chosen from now on."""
+        """Let the server be chosen from now on; a member of the same name leaves."""
+        namesake = self._members.get(server.record.name)
+        if namesake is not None and namesake is not server:
+            self.leave(namesake)
         self._members[server.record.name] = server
         self._of_cache[server.cache] = server
+        server.listed = _UNLISTED
         self._is_stale = True
 
     def leave(self, server: Server) -> None:
-        """Choose the server no more."""
-        if self._members.pop(server.record.name, None) is not None:
+        """Choose the server no more; nothing to do if it is no member, but a namesake is."""
+        if self._members.get(server.record.name) is server:
+            del self._members[server.record.name]
             self._of_cache.pop(server.cache, None)
-            server.listed = -1
+            server.listed = _UNLISTED
             self._is_stale = True
 
     def touch(self, server: Server) -> None:
@@ -144,7 +150,9 @@ class IndexedNodes:
 
 def _load(server: Server) -> int:
     """Return backlog, requests and rank in one number, which compares as they do in this order."""
-    return server.backlog_tokens << _RANK_BITS + 24 | server.in_flight << _RANK_BITS | server.rank
+    return (server.backlog_tokens << _RANK_BITS + 24) + (
+        server.in_flight << _RANK_BITS | server.rank
+    )
 
 
 def _state(server: Server, prefix_tokens: int) -> NodeState:

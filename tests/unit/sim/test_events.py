@@ -26,7 +26,7 @@ class SortedEvents:
     def run(self, until_s: float) -> bool:
         while self._waiting:
             if self._waiting[0][0] > until_s:
-                self.now_s = until_s
+                self.now_s = max(self.now_s, until_s)
                 return False
             self.now_s, _, handler, argument = self._waiting.pop(0)
             handler(argument)
@@ -47,7 +47,7 @@ def trace(events: Any, delays_s: list[float], first: int, stops_s: list[float]) 
     for _ in range(first):
         if (found := next(left, None)) is not None:
             events.at(found[1], handle, found[0])
-    called += [(events.run(stop_s), events.now_s) for stop_s in sorted(stops_s)]
+    called += [(events.run(stop_s), events.now_s) for stop_s in stops_s]
     called.append(events.run(math.inf))
     return called
 
@@ -83,6 +83,52 @@ def test_slots_follow_the_rate_of_events(per_s: float) -> None:
     events.run(99_000 / per_s)
     assert count[0] >= 98_000
     assert 8 <= per_s / events._slots_per_s <= 1024
+
+
+def test_the_clock_never_goes_back() -> None:
+    events = Events()
+    seen: list[float] = []
+    for time_s in (1.0, 5.0):
+        events.at(time_s, lambda _: seen.append(events.now_s))
+    assert not events.run(3.0)
+    assert not events.run(2.0)
+    assert events.now_s == 3.0
+    assert events.run(math.inf)
+    assert seen == [1.0, 5.0]
+
+
+class CountedEvents(Events):
+    """Counts how often an event is put into a slot."""
+
+    __slots__ = ("puts",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.puts = 0
+
+    def _put(self, event: Any) -> None:
+        self.puts += 1
+        super()._put(event)
+
+
+def test_bursts_do_not_move_all_that_waits_again_and_again() -> None:
+    """50,000 wait; a burst comes, then hardly any event for 100 s, and so on."""
+    events = CountedEvents()
+    waiting = 50_000
+    for number in range(waiting):
+        events.at(1e5 + number, lambda _: None)
+
+    def burst(_: None) -> None:
+        for number in range(2000):
+            events.at(events.now_s + number * 1e-4, lambda _: None)
+
+    for number in range(30):
+        events.at(number * 100.0, burst)
+        for second in range(1, 100):
+            events.at(number * 100.0 + second, lambda _: None)
+    events.run(3000.0)
+    assert len(events) == waiting
+    assert events.puts < 5 * events.added
 
 
 def test_a_crowd_at_one_instant_ends_in_the_order_it_came() -> None:

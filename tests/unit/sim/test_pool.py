@@ -159,3 +159,33 @@ def test_a_server_that_left_is_not_chosen_and_its_namesake_is_another() -> None:
     assert pool.candidates(request, 0.0, frozenset()) == ()
     FakeServer("p", Role.PREFILL, "pd", pool)
     assert len(pool.candidates(request, 0.0, frozenset())) == 1
+
+
+def test_a_server_that_leaves_late_does_not_take_its_namesake_along() -> None:
+    pool = IndexedNodes(CacheDirectory())
+    old = FakeServer("p", Role.PREFILL, "pd", pool)
+    old.cache.insert(((1, 300),))
+    new = FakeServer("p", Role.PREFILL, "pd", pool)
+    new.in_flight = 7
+    pool.leave(old)
+    assert pool.servers() == [new]
+    request = SimRequest(0, 500, 1, ((1, 300),))
+    assert {state.in_flight for state in pool.candidates(request, 0.0, frozenset())} == {7}
+    pool.leave(new)
+    assert pool.candidates(request, 0.0, frozenset()) == ()
+
+
+def test_loads_below_zero_are_in_order_too() -> None:
+    pool = IndexedNodes(CacheDirectory())
+    servers = [FakeServer(f"p{index}", Role.PREFILL, "pd", pool) for index in range(6)]
+    request = SimRequest(0, 100, 1, ())
+    rng = random.Random(1)
+    gone = servers.pop()
+    pool.leave(gone)
+    for _ in range(300):
+        for server in (rng.choice(servers), gone):
+            server.backlog_tokens, server.in_flight = rng.randint(-3, 3), rng.randint(-3, 3)
+            pool.touch(server)
+        (state,) = pool.candidates(request, 0.0, frozenset())
+        least = min(servers, key=lambda s: (s.backlog_tokens, s.in_flight, s.record.name))
+        assert state.record is least.record
