@@ -5,6 +5,7 @@ all other paths it only costs CPU. It is off until all three were seen, and off 
 and longer, when one of them no longer holds or the trial shows no gain.
 """
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -83,7 +84,7 @@ class CodecRate:
 
     @property
     def bytes_per_s(self) -> float:
-        """Plain bytes per CPU second; 0 if nothing is known."""
+        """Plain bytes per CPU second; 0 if nothing is known, or it took too little to tell."""
         return self.plain_bytes / self.cpu_s if self.cpu_s > 0 else 0.0
 
 
@@ -152,8 +153,9 @@ class CompressionControl:
         }
 
     def _look(self, signals: PeerSignals, now: float) -> None:
-        """Start if the link is the limit and samples promise a gain."""
-        if self._limited < self._limits.limited_share[1]:
+        """Start if the link is the limit, at a rate that is known, and samples promise a gain."""
+        is_known = 0 < signals.available_bytes_per_s < math.inf  # NaN is not
+        if self._limited < self._limits.limited_share[1] or not is_known:
             self.verdict = Verdict.LINK_NOT_FULL if now >= self._retry_s else self.verdict
             self._samples_left = 0
             return
@@ -195,7 +197,8 @@ class CompressionControl:
             return Verdict.DOES_NOT_SHRINK
         can = self.rate.bytes_per_s * limits.threads
         must = signals.available_bytes_per_s * ratio
-        return Verdict.CODEC_TOO_SLOW if can < limits.headroom[start] * must else None
+        is_slow = self.rate.cpu_s > 0 and can < limits.headroom[start] * must
+        return Verdict.CODEC_TOO_SLOW if is_slow else None
 
     def _stop(self, verdict: Verdict, now: float) -> None:
         self.is_on, self.verdict = False, verdict

@@ -3,9 +3,12 @@
 import math
 from bisect import bisect_left
 from collections.abc import Mapping
+from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 MAX_BUCKETS = 64
+_MOST_COUNTED = (1 << 63) - 1
 
 #: Upper bounds in seconds for what a request waits for: those that vLLM has for its TTFT.
 WAIT_S = (
@@ -54,14 +57,21 @@ class Histogram:
             raise ValueError("a histogram needs lists of bounds and counts")
         if len(bounds) > MAX_BUCKETS or len(counts) != len(bounds) + 1:
             raise ValueError(f"a histogram of {len(bounds)} bounds and {len(counts)} counts")
-        if not all(map(_is_number, [*bounds, total])) or sorted(set(bounds)) != bounds:
+        upper = tuple(map(_number, bounds))
+        if any(low >= high for low, high in pairwise(upper)):
             raise ValueError("a histogram's bounds must be rising numbers")
-        if not all(type(count) is int and count >= 0 for count in counts):
-            raise ValueError("a histogram's counts must be whole numbers")
-        histogram = cls(tuple(map(float, bounds)))
-        histogram.counts, histogram.sum = list(counts), float(total or 0.0)
+        if not all(type(count) is int and 0 <= count <= _MOST_COUNTED for count in counts):
+            raise ValueError(f"a histogram's counts must be whole numbers up to {_MOST_COUNTED}")
+        histogram = cls(upper)
+        histogram.counts, histogram.sum = list(counts), _number(total)
         return histogram
 
 
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+def _number(value: object) -> float:
+    """Return a finite number as a float: of two that differ by little, that may be the same."""
+    if type(value) in (int, float):
+        with suppress(OverflowError):
+            number = float(value)  # type: ignore[arg-type]
+            if math.isfinite(number):
+                return number
+    raise ValueError("a histogram's bounds and sum must be finite numbers")

@@ -11,7 +11,8 @@ class RandomLossLimits:
 
     loss: least share of bytes that were sent again. busy_share: the lanes were in use for so much
     of the time. queue_s, queue_rtts: how far beyond the smallest round trip is no queue (the larger
-    one). lasts_s: in all, at one stretch of `within_s`.
+    one). lasts_s: in all, at one stretch of `within_s`. most_s: of that, the most that one sample
+    counts for, however long ago the last one was.
     """
 
     loss: float = 0.0005
@@ -20,6 +21,7 @@ class RandomLossLimits:
     queue_rtts: float = 0.25
     lasts_s: float = 1.0
     within_s: float = 10.0
+    most_s: float = 0.5
 
 
 class RandomLoss:
@@ -39,7 +41,7 @@ class RandomLoss:
     def observe(self, signals: PeerSignals, now: float) -> None:
         """Take the signals of the time since the last call."""
         limits = self._limits
-        passed_s = 0.0 if self._last_s is None else now - self._last_s
+        passed_s = 0.0 if self._last_s is None else min(now - self._last_s, limits.most_s)
         self._last_s = now
         if now - self._began_s > limits.within_s:
             self._seen_s, self._began_s = 0.0, now

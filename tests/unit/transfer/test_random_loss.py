@@ -44,6 +44,20 @@ def test_moments_far_apart_do_not_add_up() -> None:
     assert not loss.is_seen
 
 
+def test_a_sample_does_not_speak_for_a_time_in_which_nobody_looked() -> None:
+    loss = RandomLoss()
+    for number in range(10):
+        loss.observe(LOSSY, number * 100.0)
+    assert not loss.is_seen
+
+
+def test_a_busy_machine_that_looks_once_a_second_sees_it_too() -> None:
+    loss = RandomLoss()
+    for second in range(4):
+        loss.observe(LOSSY, float(second))
+    assert loss.is_seen
+
+
 def test_once_seen_it_stays() -> None:
     loss = RandomLoss()
     assert seen(LOSSY, 2, loss)

@@ -1,5 +1,6 @@
 """When chunks are encoded: the control on made-up paths, and what the sender makes of it."""
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -35,6 +36,7 @@ class Path:
     control: CompressionControl = field(default_factory=CompressionControl)
     now: float = 100.0
     acked: float = 0.0
+    told_rate: float | None = None  # what signals say of the link, if not the truth
 
     def step(self, times: int = 1) -> None:
         for _ in range(times):
@@ -57,7 +59,7 @@ class Path:
         self.acked += min(full, 1 / busy) * PERIOD_S
         self.now += PERIOD_S
         signals = PeerSignals(
-            available_bytes_per_s=self.link,
+            available_bytes_per_s=self.link if self.told_rate is None else self.told_rate,
             backlog_bytes=1 << 24,
             is_link_limited=full < 1 / busy,
         )
@@ -72,6 +74,25 @@ def test_it_is_on_within_three_seconds_where_the_link_is_the_limit() -> None:
     path.step(10)
     assert path.control.verdict == Verdict.PAYS
     assert path.run(10) == pytest.approx(1.47 * LINK, rel=0.02)
+
+
+@pytest.mark.parametrize("rate", [0.0, math.nan, math.inf])
+def test_nothing_begins_at_a_link_whose_rate_is_unknown(rate: float) -> None:
+    path = Path(told_rate=rate)
+    path.run(20)
+    assert path.control.rate.plain_bytes == 0
+    assert (path.control.is_on, path.control.verdict) == (False, Verdict.LINK_NOT_FULL)
+    path.told_rate = None
+    path.run(3)
+    assert path.control.is_on
+
+
+def test_a_codec_that_takes_no_time_to_speak_of_is_not_too_slow() -> None:
+    path = Path(codec=math.inf)
+    path.run(10)
+    assert path.control.rate.cpu_s == 0
+    assert (path.control.is_on, path.control.verdict) == (True, Verdict.PAYS)
+    assert path.control.describe()["codec_bytes_per_s"] == 0
 
 
 def test_nothing_is_encoded_where_the_cpu_is_the_limit() -> None:
