@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from prfaas_cli.observation import Observed
 
 _STATS_TIMEOUT_S = 1.0
+_MAX_TIMEOUT_S = 86400.0
 
 #: Bytes per ("wan", from region, to region) or ("payload", node, "sent" or "received").
 _Counters = dict[tuple[str, str, str], int]
@@ -45,6 +46,8 @@ def chat(
     from prfaas_cli.chat_stream import send_chat
     from prfaas_cli.output import Output
 
+    if not 0 < timeout <= _MAX_TIMEOUT_S:
+        raise ConfigError(f"--timeout {timeout:g}: allowed is above 0, up to {_MAX_TIMEOUT_S:g} s")
     observed = _observed(Place.of(state_dir, name), required=url is None)
     if repeat_to is not None:
         prompt = _repeat(prompt, repeat_to, observed)

@@ -11,6 +11,10 @@ from urllib.parse import urlsplit
 from prfaas.errors import ConfigError, StateError
 
 
+#: Statuses of what no other gateway would take either: as a prompt beyond the context.
+_WRONG_REQUEST = (400, 413)
+
+
 @dataclass(frozen=True, slots=True)
 class Routing:
     """What the gateway's headers say of one request; None where they say nothing."""
@@ -39,8 +43,8 @@ def send_chat(url: str, body: Mapping[str, Any], *, timeout_s: float) -> ChatAns
     """Send a chat request to a gateway and read its stream to the end.
 
     Raises:
-        ConfigError: the URL is not one.
-        StateError: the gateway does not answer, or answers with an error.
+        ConfigError: the URL is not one, or the gateway says that the request is wrong.
+        StateError: the gateway does not answer, or answers with another error.
     """
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname:
@@ -53,7 +57,8 @@ def send_chat(url: str, body: Mapping[str, Any], *, timeout_s: float) -> ChatAns
         connection.request("POST", path, text, {"Content-Type": "application/json"})
         response = connection.getresponse()
         if response.status != 200:
-            raise StateError(_refusal(response))
+            refused = ConfigError if response.status in _WRONG_REQUEST else StateError
+            raise refused(_refusal(response))
         return _read(response, began_s)
     except (OSError, http.client.HTTPException) as error:
         raise StateError(f"the gateway at {url} does not answer: {error}") from None

@@ -175,7 +175,10 @@ def _nodes_line(nodes: dict[str, Any] | None) -> str:
 
 
 def signals_line(link: dict[str, Any]) -> str:
-    """Return what the gateway knows of the link from a region, as one line."""
+    """Return what the gateway knows of the link from a region, as one line.
+
+    What transfers got says little of a link that they did not fill.
+    """
     from prfaas.units import format_duration, format_rate
     from prfaas_cli.output import shown_duration
 
@@ -189,7 +192,10 @@ def signals_line(link: dict[str, Any]) -> str:
     carries = format_rate(8 * rate) if rate else "an unknown rate"
     backlog = format_duration(signal["backlog_s"])
     used, again = signal["utilisation"], signal["loss"]
-    return f"{state}, {used:.0%} of {carries} used, backlog {backlog}, {again:.1%} sent again"
+    return (
+        f"{state}, {used:.0%} used of {carries} that transfers got of late,"
+        f" backlog {backlog}, {again:.1%} sent again"
+    )
 
 
 def _link_line(link: dict[str, Any] | None) -> str:
@@ -201,4 +207,4 @@ def _link_line(link: dict[str, Any] | None) -> str:
         f"{way['from']}->{way['to']} {LinkSpec.from_json(way['spec'])}"
         for way in link["directions"]
     ]
-    return f"{'; '.join(ways)} ({link['backend']}, {link['mode']})"
+    return f"set to {'; '.join(ways)} ({link['backend']}, {link['mode']})"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from prfaas.errors import ConfigError, StateError
+from prfaas.errors import ConfigError, PrfaasError, StateError
 from prfaas_cli.chat_stream import ChatAnswer, Routing, send_chat
 
 
@@ -82,10 +82,16 @@ def test_an_answer_without_a_token_has_no_ttft(url: str) -> None:
     assert ask(url).ttft_s is None
 
 
-def test_a_refusal_is_one_line_with_its_reason(url: str) -> None:
-    Gateway.status = 413
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, ConfigError), (413, ConfigError), (429, StateError), (503, StateError)],
+)
+def test_a_refusal_is_one_line_with_its_reason(
+    url: str, status: int, kind: type[PrfaasError]
+) -> None:
+    Gateway.status = status
     with pytest.raises(
-        StateError, match=r"^the gateway refused \(413, above_threshold\): too long$"
+        kind, match=rf"^the gateway refused \({status}, above_threshold\): too long$"
     ):
         ask(url)
 

@@ -11,11 +11,13 @@ def test_a_links_signals_fit_one_line() -> None:
         signal=signal, num_paths=1, available_bytes_per_s=1.25e9, age_s=0.2, is_stale=False
     )
     line = signals_line(asdict(link))
-    assert line == "up, 42% of 10gbit used, backlog 250ms, 1.2% sent again"
+    assert line == (
+        "up, 42% used of 10gbit that transfers got of late, backlog 250ms, 1.2% sent again"
+    )
 
 
 def test_what_is_old_down_or_unknown_says_so() -> None:
     assert signals_line(asdict(RegionLink())) == "none yet"
     down = LinkSignal(utilisation=0.0, backlog_s=0.0, up=False)
     old = signals_line(asdict(RegionLink(signal=down, age_s=3.0, is_stale=True)))
-    assert old.startswith("DOWN 3.0 s ago, 0% of an unknown rate used")
+    assert old.startswith("DOWN 3.0 s ago, 0% used of an unknown rate that transfers")
