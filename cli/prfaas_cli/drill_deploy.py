@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from prfaas.errors import StateError
+from prfaas.errors import ConfigError, PreflightError, PrfaasError, StateError
 from prfaas_agent.process import send_signal
 from prfaas_cli.drill_site import DeploymentSite
 from prfaas_cli.observation import Observed
@@ -21,6 +21,7 @@ from prfaas_loadtest.drills import SiteSpec
 
 _READY_S = 30.0
 _MOUNT_TRIES = 20
+_KINDS: dict[int, type[PrfaasError]] = {2: ConfigError, 3: PreflightError}
 
 
 def existing_site(name: str, state_dir: Path | None) -> DeploymentSite:
@@ -109,7 +110,9 @@ def _call(argv: Sequence[str]) -> None:
         raise StateError(f"{argv[0]}: {error.strerror}") from None
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["no word"]
-        raise StateError(f"{' '.join(argv[:4])}: exit status {done.returncode}: {lines[-1]}")
+        # What a machine lacks, and what an option must not be, is that of the drill, too.
+        kind = _KINDS.get(done.returncode, StateError)
+        raise kind(f"{' '.join(argv[2:4])}: {lines[-1].removeprefix('prfaasctl: error: ')}")
 
 
 def _set_deadline(observed: Observed, request_timeout_s: float) -> None:

@@ -1,7 +1,6 @@
 """One drill after the other: those with equal sites share one deployment."""
 
 import asyncio
-import contextlib
 import itertools
 import signal
 import time
@@ -18,6 +17,7 @@ from prfaas_cli.output import Output
 from prfaas_loadtest.drills import Drill, Run, SiteSpec, make_plan, run_drill
 from prfaas_loadtest.drills.history import to_lines
 from prfaas_loadtest.drills.report import page
+from prfaas_loadtest.drills.uninterrupted import uninterrupted
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class _Series:
         made, self._made, self._spec = self._made, None, None
         if made is not None:
             self.site = None
-            with _uninterrupted():
+            with uninterrupted():
                 made.close()
 
     def _site_for(self, spec: SiteSpec) -> DeploymentSite:
@@ -156,16 +156,3 @@ def _signals_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Let no second Ctrl-C keep us from removing what we made."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            with contextlib.suppress(TypeError):
-                signal.signal(number, handler)

@@ -10,6 +10,7 @@ from prfaas.errors import PrfaasError, StateError
 from prfaas_loadtest.drills.fault import LINK_FAULTS, SUDDEN, Fault, FaultKind
 from prfaas_loadtest.drills.link_faults import link_with
 from prfaas_loadtest.drills.site import Json, Site
+from prfaas_loadtest.drills.uninterrupted import uninterrupted
 
 _T = TypeVar("_T")
 
@@ -50,15 +51,20 @@ class Breakage:
             for fault in faults:
                 group.create_task(self._one(fault, began_s))
 
-    async def mend_all(self) -> list[str]:
-        """Undo what still holds; return what could not be undone, in words."""
+    def mend_all(self) -> list[str]:
+        """Undo what still holds; return what could not be undone, in words.
+
+        Blocks, and neither a cancellation nor a signal gets in between.
+        """
         failed = []
-        for fault in reversed(list(self.mends)):
-            try:
-                await _act(self.mends.pop(fault))
-                self.note(f"mended: {fault.words}")
-            except (PrfaasError, OSError) as error:
-                failed.append(f"{fault.words}: {error}")
+        with uninterrupted():
+            while self.mends:
+                fault, mend = self.mends.popitem()
+                try:
+                    mend()
+                    self.note(f"mended: {fault.words}")
+                except (PrfaasError, OSError) as error:
+                    failed.append(f"{fault.words}: {error}")
         return failed
 
     async def _one(self, fault: Fault, began_s: float) -> None:
@@ -130,6 +136,15 @@ class Breakage:
 
 
 async def _act(function: Callable[[], _T]) -> _T:
-    """Run what blocks in a thread, with a limit."""
-    async with asyncio.timeout(_ACT_TIMEOUT_S):
-        return await asyncio.to_thread(function)
+    """Run what blocks in a thread, with a limit.
+
+    Who is cancelled meanwhile waits for its end: what is half done must not go on behind the back
+    of what undoes it.
+    """
+    acting = asyncio.ensure_future(asyncio.to_thread(function))
+    try:
+        async with asyncio.timeout(_ACT_TIMEOUT_S):
+            return await asyncio.shield(acting)
+    except asyncio.CancelledError:
+        await asyncio.wait({acting}, timeout=_ACT_TIMEOUT_S)
+        raise

@@ -89,14 +89,14 @@ def make_plan(drill: Drill, *, seed: int, targets: Sequence[str]) -> DrillPlan:
     return DrillPlan(drill, seed, requests, tuple(sorted(faults, key=lambda each: each.at_s)))
 
 
-def probe(number: int, *, seed: int, load: Load) -> PlannedRequest:
-    """Return a long request that asks whether all is as before; its prompt is nobody else's."""
+def probe(number: int, *, seed: int, load: Load, is_long: bool = True) -> PlannedRequest:
+    """Return a request that asks whether all is as before; its prompt is nobody else's."""
     return PlannedRequest(
         number=-1 - number,
         at_s=0.0,
         prompt_seed=(seed << 32) + (1 << 31) + number,
-        prompt_tokens=load.long_tokens,
-        is_long=True,
+        prompt_tokens=load.long_tokens if is_long else load.short_tokens,
+        is_long=is_long,
         is_stream=False,
         output_tokens=2,
     )

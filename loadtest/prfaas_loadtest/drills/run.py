@@ -58,10 +58,11 @@ class _Conductor:
         self.moments.append(Moment(at_s, text))
         self.say(f"{at_s:+8.2f} s  {text}")
 
-    async def probe(self) -> Record:
-        """Ask with a long prompt that nobody has seen."""
+    async def probe(self, *, is_long: bool = True) -> Record:
+        """Ask with a prompt that nobody has seen."""
         self.probes += 1
-        request = probe(self.probes, seed=self.plan.seed, load=self.plan.drill.load)
+        load = self.plan.drill.load
+        request = probe(self.probes, seed=self.plan.seed, load=load, is_long=is_long)
         now_s = _now_s()
         return await self.client.ask(request, began_s=now_s, sent_s=0.0)
 
@@ -82,6 +83,8 @@ class _Conductor:
                 raise StateError(f"the site is not well before the drill: {why}")
             else:
                 await asyncio.sleep(_LOOK_EVERY_S)
+        # Both ways were gone once: whoever is to have lanes has some.
+        await self.probe(is_long=False)
         return routes[-1], await self._calm_snapshot(deadline_s)
 
     async def _calm_snapshot(self, deadline_s: float) -> Snapshot:
@@ -184,7 +187,7 @@ async def _broken(conductor: _Conductor, route: str) -> tuple[float | None, list
     except* PrfaasError as errors:
         raise _first(errors) from None
     finally:
-        troubles = [f"not mended: {text}" for text in await breakage.mend_all()]
+        troubles = [f"not mended: {text}" for text in breakage.mend_all()]
     recovered_s, lacking = recovery.result()
     conductor.note("load ended")
     return recovered_s, [*lacking, *troubles]
