@@ -108,7 +108,10 @@ class SecuritySection:
 class GatewaySection:
     """The gateway. `region` (of the node) is where requests are decoded.
 
-    `listen_fd` >= 0 is an inherited listening socket, used instead of `node.host`:`node.port`.
+    `absorb_tokens` is the fallback budget: prompts that another region was to prefill are taken
+    home only while no more prompt tokens wait for the local prefill node; beyond that they are
+    refused. `listen_fd` >= 0 is an inherited listening socket, used instead of `node.host`:
+    `node.port`.
     """
 
     model_path: str
@@ -117,6 +120,7 @@ class GatewaySection:
     connect_timeout_s: float = 5.0
     max_body_bytes: int = 16 << 20
     max_concurrent_requests: int = 1024
+    absorb_tokens: int = 131072
     listen_fd: int = -1
 
 
@@ -247,6 +251,7 @@ def _check_values(config: NodeConfig, source: str) -> None:
     if config.gateway:
         gateway = config.gateway
         checks.append(("gateway.threshold_tokens", gateway.threshold_tokens, 0, 1 << 30))
+        checks.append(("gateway.absorb_tokens", gateway.absorb_tokens, 0, 1 << 40))
         checks.append(("gateway.request_timeout_s", gateway.request_timeout_s, 0.1, 86400))
         checks.append(("gateway.connect_timeout_s", gateway.connect_timeout_s, 0.01, 3600))
         checks.append(("gateway.max_body_bytes", gateway.max_body_bytes, 1024, 1 << 30))

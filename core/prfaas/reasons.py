@@ -23,6 +23,7 @@ class Reason(StrEnum):
     BELOW_THRESHOLD = "below_threshold"
     ABOVE_THRESHOLD = "above_threshold"
     LINK_CONGESTED = "link_congested"
+    LINK_CLOSED = "link_closed"
     NO_REMOTE_PREFILL = "no_remote_prefill"
     NO_LOCAL_PREFILL = "no_local_prefill"
     OFFLOAD_FAILED = "offload_failed"
@@ -34,6 +35,7 @@ class Reason(StrEnum):
     BODY_TOO_LARGE = "body_too_large"
     MODEL_NOT_FOUND = "model_not_found"
     OVERLOADED = "overloaded"
+    FALLBACK_BUDGET = "fallback_budget"
     NOT_READY = "not_ready"
     # What ends a request that was accepted.
     DECODE_LOST = "decode_lost"

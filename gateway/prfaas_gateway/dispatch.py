@@ -132,7 +132,7 @@ class Dispatcher:
         snapshot = self._fleet.snapshot(job.prompt)
         retry = decide_retry(job.route_request, snapshot, _now_s(), failed=failed, avoid=avoid)
         if isinstance(retry, Refusal):
-            raise hopeless
+            raise _refusal(retry) if retry.reason is Reason.FALLBACK_BUDGET else hopeless
         if retry.route is Route.FALLBACK:
             self._metrics.note_fallback(failure)
         return retry
@@ -140,8 +140,7 @@ class Dispatcher:
     def _accept(self, decision: Decision | Refusal) -> Decision:
         if isinstance(decision, Decision):
             return decision
-        wanted = "decode" if decision.reason is Reason.NO_DECODE else "prefill"
-        raise ServiceError(decision.reason, f"no {wanted} node can take this request now")
+        raise _refusal(decision)
 
     async def _attempt(self, job: Job, decision: Decision) -> Answer | LegFailure:
         attempt = self._start(job, decision)
@@ -206,6 +205,15 @@ class Dispatcher:
         for leg in attempt.legs:
             if not _is_unreachable(keep, leg.node):
                 self._tasks.start(self._runner.abort(leg))
+
+
+def _refusal(refusal: Refusal) -> ServiceError:
+    if refusal.reason is Reason.FALLBACK_BUDGET:
+        message = "the other regions cannot be used now, and the local prefill nodes are full"
+    else:
+        wanted = "decode" if refusal.reason is Reason.NO_DECODE else "prefill"
+        message = f"no {wanted} node can take this request now"
+    return ServiceError(refusal.reason, message, retry_after_s=refusal.retry_after_s)
 
 
 def _name_of_model(job: Job) -> dict[str, str]:

@@ -29,4 +29,8 @@ class RequestError(GatewayError):
 
 
 class ServiceError(GatewayError):
-    """The same request may succeed later or elsewhere."""
+    """The same request may succeed later or elsewhere; `retry_after_s` where it is known when."""
+
+    def __init__(self, reason: Reason, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(reason, message)
+        self.retry_after_s = retry_after_s

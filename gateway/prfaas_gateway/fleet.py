@@ -1,8 +1,9 @@
 """The nodes as this gateway knows them: records from etcd, its own legs, failures, prefixes."""
 
 import asyncio
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from prfaas.routing import NodeState, Quarantine, Routable, Snapshot, snapshot_o
 from prfaas.routing.region_link import RegionLink
 from prfaas_coord import ViewStatus
 from prfaas_gateway.errors import RequestError, ServiceError
+from prfaas_gateway.link_watch import LONGEST_WAIT_S, LinkWatch
 from prfaas_gateway.signal_book import SignalBook
 
 
@@ -36,13 +38,22 @@ class View(Protocol):
 class Fleet:
     """Everything routing reads, and the notes that dispatch takes. One event loop only."""
 
-    def __init__(self, view: View, *, region: str, default_threshold_tokens: int) -> None:
+    def __init__(
+        self,
+        view: View,
+        *,
+        region: str,
+        default_threshold_tokens: int,
+        absorb_tokens: float = math.inf,
+    ) -> None:
         self._view = view
         self._region = region
         self._default_threshold_tokens = default_threshold_tokens
+        self._absorb_tokens = absorb_tokens
         self._in_flight: Counter[str] = Counter()
         self._backlog_tokens: Counter[str] = Counter()
         self.signals = SignalBook()
+        self.watch = LinkWatch(self.signals, region=region)
         self._quarantine = Quarantine()
         self._indexes: dict[str, tuple[str, PrefixIndex]] = {}
         self._pruned_for: Mapping[str, NodeRecord] | None = None
@@ -73,6 +84,10 @@ class Fleet:
             self.states(prompt),
             region=self._region,
             threshold_tokens=self.policy.threshold_tokens,
+            absorb_tokens=self._absorb_tokens,
+            longest_wait_s=LONGEST_WAIT_S,
+            links=self.watch.rules,
+            tokens_per_s=self.watch.tokens_per_s,
         )
 
     def states(self, prompt: HashedPrompt) -> list[NodeState]:
@@ -108,6 +123,21 @@ class Fleet:
         self._pruned_for = nodes
         self._quarantine.retain(frozenset(nodes))
         self._indexes = {name: known for name, known in self._indexes.items() if name in nodes}
+
+    @contextmanager
+    def prefilling(self, node: NodeRecord, tokens: int) -> Iterator[Callable[[], None]]:
+        """Time a prefill while the context lasts; what it yields is to be called if it succeeds."""
+        pace, done = self.watch.pace(node.name), None
+        pace.begin(now_s=_now_s())
+
+        def succeed() -> None:
+            nonlocal done
+            done = tokens
+
+        try:
+            yield succeed
+        finally:
+            pace.end(now_s=_now_s(), tokens=done)
 
     @contextmanager
     def occupy(self, node: NodeRecord, backlog_tokens: int = 0) -> Iterator[None]:
@@ -188,7 +218,7 @@ class Fleet:
 
     def links(self) -> dict[str, RegionLink]:
         """Return the links from other regions' prefill nodes to our decode nodes, by region."""
-        return self.signals.links(self._view.nodes, region=self._region, now_s=_now_s())
+        return self.watch.links(self._view.nodes, _now_s())
 
     def in_flight(self) -> Mapping[str, int]:
         """Return the legs of this gateway per node name."""
@@ -210,7 +240,12 @@ class Fleet:
                 "detail": status.detail,
             },
             "missing": self.missing(),
-            "links": {region: asdict(link) for region, link in self.links().items()},
+            "links": {
+                region: asdict(link)
+                | {"rule": self.watch.describe(region, self.policy.threshold_tokens)}
+                for region, link in self.links().items()
+            },
+            "tokens_per_s": {name: round(pace) for name, pace in self.watch.tokens_per_s.items()},
             "nodes": [self._describe_node(node) for _, node in sorted(self._view.nodes.items())],
         }
 

@@ -115,15 +115,19 @@ class LegRunner:
 
     async def run_prefill(self, leg: Leg, deadline_s: float) -> Answer | LegFailure | None:
         """Send the prefill leg and drop its answer: None; an `Answer` is a client error."""
-        try:
-            async with asyncio.timeout_at(deadline_s):
-                answer = await self._open(leg, stream=False)
-        except TimeoutError:
-            return LegFailure(leg.node, FailureKind.TIMEOUT, "no answer before the deadline")
-        if isinstance(answer, LegFailure):
-            return answer
-        answer.close()
-        return answer if answer.status >= 400 else None
+        with self._fleet.prefilling(leg.node, leg.backlog_tokens) as succeed:
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    answer = await self._open(leg, stream=False)
+            except TimeoutError:
+                return LegFailure(leg.node, FailureKind.TIMEOUT, "no answer before the deadline")
+            if isinstance(answer, LegFailure):
+                return answer
+            answer.close()
+            if answer.status >= 400:
+                return answer
+            succeed()
+            return None
 
     async def open_decode(self, leg: Leg, *, stream: bool) -> Answer | LegFailure:
         """Send the decode leg and return when its answer has begun: the caller must close it."""

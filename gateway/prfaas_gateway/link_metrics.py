@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from prfaas.routing import LinkRule
 from prfaas.routing.region_link import RegionLink
 
 
@@ -16,8 +17,36 @@ class LinkMetrics:
             for name, (text, _) in _OF.items()
         }
 
-    def set(self, links: Mapping[str, RegionLink]) -> None:
+        self._factor = Gauge(
+            "prfaas_link_threshold_factor",
+            "What the state of the link multiplies the threshold by; 1 for a healthy link.",
+            ["region"],
+            registry=registry,
+        )
+        self._closed = Gauge(
+            "prfaas_link_closed",
+            "1 while nothing is offloaded over the link, for an outage or a surge of loss.",
+            ["region"],
+            registry=registry,
+        )
+        self._effective = Gauge(
+            "prfaas_link_threshold_tokens",
+            "Above how many uncached tokens prompts are offloaded over the link; +Inf: none is.",
+            ["region"],
+            registry=registry,
+        )
+
+    def set(
+        self, links: Mapping[str, RegionLink], rules: Mapping[str, LinkRule], threshold_tokens: int
+    ) -> None:
         """Show these links and no others."""
+        for gauge in (self._factor, self._closed, self._effective):
+            gauge.clear()
+        for region in links:
+            rule = rules.get(region, LinkRule())
+            self._factor.labels(region).set(rule.threshold_factor)
+            self._closed.labels(region).set(rule.closed)
+            self._effective.labels(region).set(rule.effective_tokens(threshold_tokens))
         for name, gauge in self._gauges.items():
             gauge.clear()
             _, read = _OF[name]
@@ -45,7 +74,7 @@ _OF: dict[str, tuple[str, Callable[[RegionLink], float | None]]] = {
         _of_signal("backlog_s"),
     ),
     "prfaas_link_retransmit_ratio": (
-        "Share of bytes that TCP sent again; the worst path's.",
+        "Share of bytes that TCP sent again, 0 where few were sent; the worst path's.",
         _of_signal("loss"),
     ),
     "prfaas_link_delivery_bytes_per_second": (

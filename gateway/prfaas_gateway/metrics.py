@@ -111,5 +111,5 @@ class Metrics:
             self._legs.labels(node).set(count)
         self._stale.set(fleet.view.status.stale)
         self._threshold.set(fleet.policy.threshold_tokens)
-        self._links.set(fleet.links())
+        self._links.set(fleet.links(), fleet.watch.rules, fleet.policy.threshold_tokens)
         return generate_latest(self._registry)

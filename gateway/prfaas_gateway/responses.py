@@ -1,12 +1,13 @@
 """From a Reason to the HTTP answer that a client understands: statuses are chosen here only."""
 
 import json
+import math
 from dataclasses import dataclass
 
 from aiohttp import web
 
 from prfaas.reasons import Reason
-from prfaas_gateway.errors import GatewayError, RequestError
+from prfaas_gateway.errors import GatewayError, RequestError, ServiceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ _FORMS: dict[Reason, _Form] = {
     Reason.MODEL_NOT_FOUND: _Form(404, "invalid_request_error"),
     Reason.BODY_TOO_LARGE: _Form(413, "invalid_request_error"),
     Reason.OVERLOADED: _Form(503, "overloaded_error", 1),
+    Reason.FALLBACK_BUDGET: _Form(503, "overloaded_error", 1),
     Reason.NOT_READY: _Form(503, "service_unavailable_error", 1),
     Reason.NO_DECODE: _Form(503, "service_unavailable_error", 1),
     Reason.NO_PREFILL: _Form(503, "service_unavailable_error", 1),
@@ -41,8 +43,10 @@ def error_response(error: GatewayError) -> web.Response:
     param = error.param if isinstance(error, RequestError) else None
     body = error_body(str(error), form.error_type, error.reason, param=param)
     response = web.Response(status=form.status, body=body, content_type="application/json")
-    if form.retry_after_s is not None:
-        response.headers["Retry-After"] = str(form.retry_after_s)
+    known_s = error.retry_after_s if isinstance(error, ServiceError) else None
+    retry_after_s = form.retry_after_s if known_s is None else math.ceil(known_s)
+    if retry_after_s is not None:
+        response.headers["Retry-After"] = str(retry_after_s)
     return response
 
 

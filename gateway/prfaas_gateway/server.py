@@ -23,6 +23,7 @@ from prfaas_gateway.fleet import Fleet
 from prfaas_gateway.gateway import Gateway
 from prfaas_gateway.leg import LegRunner
 from prfaas_gateway.leg_tasks import LegTasks
+from prfaas_gateway.link_watch import watching
 from prfaas_gateway.metrics import Metrics
 from prfaas_gateway.signal_streams import SignalStreams, following
 from prfaas_gateway.tokenizer import TokenizerShelf
@@ -123,12 +124,16 @@ async def _gateway(
         view,
         region=config.node.region,
         default_threshold_tokens=section.threshold_tokens,
+        absorb_tokens=section.absorb_tokens,
     )
     metrics = Metrics()
     async with _engine_session(section) as session, LegTasks() as tasks:
         tls = _tls(config)
         dispatcher = Dispatcher(fleet, LegRunner(session, fleet, tls), metrics, tasks)
-        async with following(SignalStreams(view, fleet.signals, session, tls)):
+        async with (
+            following(SignalStreams(view, fleet.signals, session, tls)),
+            watching(fleet.watch, lambda: view.nodes),
+        ):
             yield Gateway(
                 section=section,
                 deployment=config.node.deployment,

@@ -56,11 +56,24 @@ class SignalBook:
             for name, node in nodes.items()
             if node.region == remote and node.role is Role.PREFILL
         ]
-        ages_s = [self.age_s(name, now_s) for name in senders]
-        known_s = [age_s for age_s in ages_s if age_s is not None]
-        is_stale = len(known_s) < len(senders) or max(known_s, default=STALE_S) >= STALE_S
-        paths = (path for name in senders for path in self._paths(name, nodes, region))
-        return merge(paths, age_s=max(known_s, default=None), is_stale=is_stale)
+        ages_s = {name: self.age_s(name, now_s) for name in senders}
+        known_s = {name: age_s for name, age_s in ages_s.items() if age_s is not None}
+        fresh = [name for name, age_s in known_s.items() if age_s < STALE_S]
+        # What is old says something only where nothing is new.
+        heard = fresh or senders
+        paths = (path for name in heard for path in self._paths(name, nodes, region))
+        return merge(
+            paths,
+            age_s=max(known_s.values(), default=None),
+            is_stale=len(fresh) < len(senders),
+            is_current=bool(fresh),
+            is_silent=self._are_silent(senders, now_s),
+        )
+
+    def _are_silent(self, nodes: Iterable[str], now_s: float) -> bool:
+        """Return whether some of the nodes' agents once spoke, and none does."""
+        spoke = [self._entries[name].heard_s for name in nodes if name in self._entries]
+        return bool(spoke) and now_s - max(spoke) >= STALE_S
 
     def _paths(
         self, sender: str, nodes: Mapping[str, NodeRecord], region: str
@@ -69,9 +82,16 @@ class SignalBook:
         for peer, signals in entry.signals.peers.items() if entry else ():
             receiver = nodes.get(peer.partition("/")[0])
             is_ours = receiver is not None and receiver.region == region
-            if receiver is not None and is_ours and receiver.role is Role.DECODE:
+            if receiver is None or not is_ours or receiver.role is not Role.DECODE:
+                continue
+            if signals.is_up or not self._is_engine_gone(receiver.name):
                 yield PathSignal(
                     signal=signals.link_signal(),
                     delivery_bytes_per_s=signals.delivery_bytes_per_s,
                     available_bytes_per_s=signals.available_bytes_per_s,
                 )
+
+    def _is_engine_gone(self, node: str) -> bool:
+        """Return whether the node's own agent says so: then its paths do not tell of the link."""
+        entry = self._entries.get(node)
+        return entry is not None and entry.signals.age_s is None

@@ -3,6 +3,7 @@
 from prfaas.routing.decide import decide, decide_retry, pick_best
 from prfaas.routing.decision import Decision, Move, Refusal
 from prfaas.routing.link_control import LinkControl, LinkLimits, LinkSignal
+from prfaas.routing.pace import Pace, mean_pace
 from prfaas.routing.quarantine import Quarantine
 from prfaas.routing.snapshot import (
     Bandwidth,
@@ -28,6 +29,7 @@ __all__ = [
     "Move",
     "NodePool",
     "NodeState",
+    "Pace",
     "Quarantine",
     "Refusal",
     "RemoteRegion",
@@ -36,6 +38,7 @@ __all__ = [
     "Snapshot",
     "decide",
     "decide_retry",
+    "mean_pace",
     "pick_best",
     "snapshot_of",
 ]

@@ -13,11 +13,16 @@ from prfaas.routing.decision import Decision, Move, Refusal
 from prfaas.routing.snapshot import Bandwidth, NodeState, Q, RemoteRegion, Routable, Snapshot
 
 _NONE: frozenset[str] = frozenset()
+#: Nobody is told to come back later than this.
+_LONGEST_RETRY_S = 30.0
 _Remote = tuple[RemoteRegion[Q], NodeState]
 
 
 def decide(request: Q, snapshot: Snapshot[Q], now_s: float) -> Decision | Refusal:
-    """Choose the nodes for a request's first attempt."""
+    """Choose the nodes for a request's first attempt.
+
+    Behind a closed link everything is prefilled here, as far as the fallback budget goes.
+    """
     decode = _pick_decode(request, snapshot, now_s, avoid=_NONE)
     if decode is None:
         return Refusal(Reason.NO_DECODE)
@@ -29,7 +34,10 @@ def decide(request: Q, snapshot: Snapshot[Q], now_s: float) -> Decision | Refusa
     threshold_tokens = snapshot.threshold_tokens
     if uncached_tokens <= threshold_tokens:
         return _decision(Route.LOCAL, Reason.BELOW_THRESHOLD, local, decode, region, node)
-    if region.link.closed or _comes_home(request, snapshot, local, remote):
+    if region.link.closed or region.link.wait_s > snapshot.longest_wait_s:
+        over = _over_budget(snapshot, local)
+        return over or _decision(Route.LOCAL, Reason.LINK_CLOSED, local, decode)
+    if _comes_home(request, snapshot, local, remote):
         return _decision(Route.LOCAL, Reason.LINK_CONGESTED, local, decode)
     return _decision(Route.OFFLOAD, Reason.ABOVE_THRESHOLD, node, decode, region, local)
 
@@ -44,8 +52,8 @@ def decide_retry(
 ) -> Decision | Refusal:
     """Choose the nodes for another attempt after `failed`; `avoid` names nodes not to use again.
 
-    A failed offload comes home as a fallback. A failed local attempt goes to other nodes, the
-    local ones first.
+    A failed offload comes home as a fallback, as far as the fallback budget goes. A failed local
+    attempt goes to other nodes, the local ones first.
     """
     decode = _pick_decode(request, snapshot, now_s, avoid=avoid)
     if decode is None:
@@ -54,7 +62,9 @@ def decide_retry(
     reason = Reason.OFFLOAD_FAILED if offloaded else Reason.LOCAL_FAILED
     local, remote = _pick_prefills(request, snapshot, now_s, avoid=avoid)
     if local is not None:
-        return _decision(Route.FALLBACK if offloaded else Route.LOCAL, reason, local, decode)
+        over = _over_budget(snapshot, local) if offloaded else None
+        route = Route.FALLBACK if offloaded else Route.LOCAL
+        return over or _decision(route, reason, local, decode)
     if remote is None:
         return Refusal(Reason.NO_PREFILL)
     return _decision(Route.OFFLOAD, reason, remote[1], decode)
@@ -137,6 +147,18 @@ def _comes_home(request: Q, snapshot: Snapshot[Q], local: NodeState, remote: _Re
     work_tokens = local.backlog_tokens + request.prompt_tokens - local.prefix_tokens
     local_s = work_tokens / snapshot.tokens_per_s
     return local_s <= _arrival_s(node, region, request.prompt_tokens)
+
+
+def _over_budget(snapshot: Snapshot[Q], local: NodeState) -> Refusal | None:
+    """Refuse what another region was to prefill if the local nodes have too much to do already.
+
+    The prompts below the threshold have nowhere else to go: they must not be drowned.
+    """
+    excess_tokens = local.backlog_tokens - snapshot.absorb_tokens
+    if excess_tokens <= 0:
+        return None
+    retry_after_s = min(max(excess_tokens / snapshot.tokens_per_s, 1.0), _LONGEST_RETRY_S)
+    return Refusal(Reason.FALLBACK_BUDGET, retry_after_s)
 
 
 def _counted_prefix_tokens(local: NodeState, region: RemoteRegion[Q], remote: NodeState) -> int:

@@ -31,6 +31,10 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """There is no pair of nodes that could serve the request."""
+    """There is no pair of nodes that could serve the request, or none that should.
+
+    After `retry_after_s` there may be one.
+    """
 
     reason: Reason
+    retry_after_s: float = 1.0

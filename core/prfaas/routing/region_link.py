@@ -21,7 +21,8 @@ class RegionLink:
 
     `signal` is None while no path is known. `delivery_bytes_per_s` is summed over the paths,
     `available_bytes_per_s` the most that one of them has seen the link carry. `age_s` is that of
-    the oldest view; `is_stale` says that a node's is too old to go by, or that there is none.
+    the oldest view; `is_stale` says that a node's is too old to go by, or that there is none;
+    `is_current` that one is not. `is_silent`: the region's agents, who spoke, all fell silent.
     """
 
     signal: LinkSignal | None = None
@@ -30,10 +31,17 @@ class RegionLink:
     available_bytes_per_s: float = 0.0
     age_s: float | None = None
     is_stale: bool = True
+    is_current: bool = False
+    is_silent: bool = False
 
 
 def merge(
-    paths: Iterable[PathSignal], *, age_s: float | None = None, is_stale: bool = False
+    paths: Iterable[PathSignal],
+    *,
+    age_s: float | None = None,
+    is_stale: bool = False,
+    is_current: bool = True,
+    is_silent: bool = False,
 ) -> RegionLink:
     """Return what the paths say together: the worst of each, and up while any is.
 
@@ -42,7 +50,9 @@ def merge(
     """
     known = list(paths)
     if not known:
-        return RegionLink(age_s=age_s, is_stale=is_stale)
+        return RegionLink(
+            age_s=age_s, is_stale=is_stale, is_current=is_current, is_silent=is_silent
+        )
     up = [path.signal for path in known if path.signal.up]
     heard = up or [path.signal for path in known]
     return RegionLink(
@@ -57,4 +67,6 @@ def merge(
         available_bytes_per_s=max(path.available_bytes_per_s for path in known),
         age_s=age_s,
         is_stale=is_stale,
+        is_current=is_current,
+        is_silent=is_silent,
     )

@@ -1,7 +1,7 @@
 """What a routing decision is made from."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -115,6 +115,10 @@ class LinkRule:
     closed: bool = False
     wait_s: float = 0.0
 
+    def effective_tokens(self, threshold_tokens: int) -> float:
+        """Return above how many uncached tokens prompts are offloaded by it now."""
+        return math.inf if self.closed else threshold_tokens * self.threshold_factor
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteRegion(Generic[Q]):
@@ -136,6 +140,9 @@ class Snapshot(Generic[Q]):
     """All nodes at one moment. `region` is where requests are decoded.
 
     `tokens_per_s` is how fast a local node prefills, in the unit of `RemoteRegion.tokens_per_s`.
+    `absorb_tokens` is the fallback budget: prompts that another region was to prefill are taken
+    home only while the local node has a backlog of no more than that. A link behind which more than
+    `longest_wait_s` waits counts as closed.
     """
 
     region: str
@@ -144,12 +151,25 @@ class Snapshot(Generic[Q]):
     local: NodePool[Q]
     remotes: tuple[RemoteRegion[Q], ...] = ()
     tokens_per_s: float = 1.0
+    absorb_tokens: float = math.inf
+    longest_wait_s: float = math.inf
 
 
 def snapshot_of(
-    nodes: Iterable[NodeState], *, region: str, threshold_tokens: int
+    nodes: Iterable[NodeState],
+    *,
+    region: str,
+    threshold_tokens: int,
+    absorb_tokens: float = math.inf,
+    longest_wait_s: float = math.inf,
+    links: Mapping[str, LinkRule] | None = None,
+    tokens_per_s: Mapping[str, float] | None = None,
 ) -> Snapshot[Routable]:
-    """Return a snapshot of listed nodes, the remote regions in order of name."""
+    """Return a snapshot of listed nodes, the remote regions in order of name.
+
+    `links` are the rules and `tokens_per_s` the speeds by region, where they are known.
+    """
+    rules, speeds = links or {}, tokens_per_s or {}
     decodes: list[NodeState] = []
     prefills: dict[str, list[NodeState]] = {}
     for node in nodes:
@@ -164,9 +184,17 @@ def snapshot_of(
         decodes=ListedNodes(tuple(decodes)),
         local=ListedNodes(tuple(local)),
         remotes=tuple(
-            RemoteRegion(name, ListedNodes(tuple(members)))
+            RemoteRegion(
+                name,
+                ListedNodes(tuple(members)),
+                link=rules.get(name, LinkRule()),
+                tokens_per_s=speeds.get(name, 1.0),
+            )
             for name, members in sorted(prefills.items())
         ),
+        tokens_per_s=speeds.get(region, 1.0),
+        absorb_tokens=absorb_tokens,
+        longest_wait_s=longest_wait_s,
     )
 
 

@@ -11,7 +11,7 @@ from prfaas.transfer.signals import Congestion, PeerSignals
 MAX_PEERS = 256
 _MAX_NAME_CHARS = 128
 _SHARES = (
-    *("retransmit_share", "utilisation"),
+    *("retransmit_share", "loss_share", "utilisation"),
     *("busy_share", "rwnd_limited_share", "sndbuf_limited_share"),
 )
 _AMOUNTS = ("rtt_s", "min_rtt_s", "delivery_bytes_per_s", "available_bytes_per_s", "backlog_s")

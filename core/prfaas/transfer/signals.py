@@ -55,12 +55,14 @@ class PeerSignals:
     `available_bytes_per_s` is what the path carries for us when we ask it to, 0 while that is
     unknown; `utilisation` is how much of it we use. Shares are of the lanes' time. `is_up` is False
     where bytes wait and none is acknowledged for `SignalLimits.outage_s`, or no lane is left.
+    `loss_share` is the `retransmit_share`, 0 where too few bytes were sent to tell it from chance.
     `is_link_limited`: bytes waited all the time, and for nothing but the link.
     """
 
     rtt_s: float = 0.0
     min_rtt_s: float = 0.0
     retransmit_share: float = 0.0
+    loss_share: float = 0.0
     delivery_bytes_per_s: float = 0.0
     available_bytes_per_s: float = 0.0
     utilisation: float = 0.0
@@ -78,7 +80,7 @@ class PeerSignals:
         return LinkSignal(
             utilisation=self.utilisation,
             backlog_s=self.backlog_s,
-            loss=self.retransmit_share,
+            loss=self.loss_share,
             up=self.is_up,
         )
 
@@ -153,6 +155,7 @@ class PathEstimator:
         rate = self._rate.take(period.bytes_per_s, weight)
         sent = self._sent.take(period.acked + period.retrans, weight)
         loss = self._again.take(period.retrans, weight) / sent if sent >= 1 else 0.0
+        told_loss = min(1.0, loss) if sent >= self._limits.loss_bytes else 0.0
         if period.rtt_s:
             self._floor.take(-period.rtt_s, now, self._limits.min_rtt_s)
         is_link_limited = self._is_link_limited(period, backlog_bytes)
@@ -164,6 +167,7 @@ class PathEstimator:
             rtt_s=period.rtt_s,
             min_rtt_s=-self._floor.value,
             retransmit_share=min(1.0, loss),
+            loss_share=told_loss,
             delivery_bytes_per_s=rate,
             available_bytes_per_s=available,
             utilisation=min(1.0, rate / available) if available else 0.0,
@@ -172,7 +176,7 @@ class PathEstimator:
             busy_share=period.share(period.busy_s),
             rwnd_limited_share=period.share(period.rwnd_s),
             sndbuf_limited_share=period.share(period.sndbuf_s),
-            congestion=self._congestion(period, loss if sent >= self._limits.loss_bytes else 0.0),
+            congestion=self._congestion(period, told_loss),
             is_up=is_up,
             is_link_limited=is_link_limited,
         )

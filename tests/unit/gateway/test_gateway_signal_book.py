@@ -38,7 +38,7 @@ def test_the_fullest_path_speaks_for_the_link_and_only_paths_to_us_count() -> No
         a_prefill_1={
             "b-decode-1/0": signals(
                 utilisation=0.8,
-                retransmit_share=0.02,
+                loss_share=0.02,
                 delivery_bytes_per_s=7.0,
                 available_bytes_per_s=50.0,
             )

@@ -173,14 +173,17 @@ def test_while_bandwidth_is_scarce_nothing_moves() -> None:
     [
         (2 * T, LinkRule(threshold_factor=2.0), "link_congested"),
         (2 * T + 1, LinkRule(threshold_factor=2.0), "above_threshold"),
-        (900, LinkRule(closed=True), "link_congested"),
+        (900, LinkRule(closed=True), "link_closed"),
+        (900, LinkRule(wait_s=31.0), "link_closed"),
+        (900, LinkRule(wait_s=30.0), "above_threshold"),
         (T, LinkRule(closed=True), "below_threshold"),
     ],
 )
 def test_a_congested_link_brings_the_shortest_offloads_home(
     prompt_tokens: int, rule: LinkRule, reason: str
 ) -> None:
-    decision = decide(request(prompt_tokens), with_link(rule, A, B, D), 0.0)
+    at = replace(with_link(rule, A, B, D), longest_wait_s=30.0)
+    decision = decide(request(prompt_tokens), at, 0.0)
     assert isinstance(decision, Decision)
     assert decision.reason is Reason(reason)
 
@@ -198,7 +201,36 @@ def test_a_congested_link_sends_no_more_home_than_there_is_room_for() -> None:
         assert decision.reason is Reason(reason)
     closed = decide(request(2 * T), with_link(LinkRule(closed=True), A, busy, D), 0.0)
     assert isinstance(closed, Decision)
-    assert closed.reason is Reason.LINK_CONGESTED
+    assert closed.reason is Reason.LINK_CLOSED
+
+
+def test_what_comes_home_is_refused_beyond_the_budget_and_short_prompts_never() -> None:
+    closed = LinkRule(closed=True)
+    for backlog_tokens, retry_after_s in ((1000, None), (1001, 1.0), (1500, 5.0), (9000, 30.0)):
+        local = replace_backlog(B, backlog_tokens)
+        at = replace(with_link(closed, A, local, D), absorb_tokens=1000, tokens_per_s=100.0)
+        outcome = decide(request(T + 1), at, 0.0)
+        again = retry(request(T + 1), at, 0.0, failed=offload(), avoid=frozenset())
+        short = decide(request(T), at, 0.0)
+        assert isinstance(short, Decision)
+        if retry_after_s is None:
+            assert isinstance(outcome, Decision)
+            assert isinstance(again, Decision)
+        else:
+            assert outcome == again == Refusal(Reason.FALLBACK_BUDGET, retry_after_s)
+
+
+def test_the_budget_is_not_for_prompts_that_were_to_be_local_anyway() -> None:
+    local = replace_backlog(B, 5000)
+    at = replace(snapshot(local, node("b-prefill-1", backlog_tokens=5000), D), absorb_tokens=10)
+    first = decide(request(T), at, 0.0)
+    assert isinstance(first, Decision)
+    again = retry(request(T), at, 0.0, failed=first, avoid=frozenset({first.prefill.name}))
+    assert isinstance(again, Decision)
+    assert again.reason is Reason.LOCAL_FAILED
+    alone = decide(request(900), at, 0.0)
+    assert isinstance(alone, Decision)
+    assert alone.reason is Reason.NO_REMOTE_PREFILL
 
 
 def replace_backlog(state: NodeState, tokens: int) -> NodeState:

@@ -133,12 +133,14 @@ def test_loss_is_congestion(loss: float, congestion: str) -> None:
     signals = path.step(bytes_per_s=RATE, busy=1.0, loss=loss, times=10)
     assert signals.congestion == congestion
     assert signals.retransmit_share == pytest.approx(loss, rel=0.15)
+    assert signals.loss_share == signals.retransmit_share
 
 
 def test_a_packet_lost_among_few_is_noise() -> None:
     signals = Path().step(bytes_per_s=100_000, busy=0.1, loss=0.1, times=10)
     assert signals.congestion == Congestion.NONE
     assert signals.retransmit_share == pytest.approx(0.1, rel=0.15)
+    assert signals.loss_share == 0.0
 
 
 def test_loss_is_forgotten_once_it_is_over() -> None:
@@ -172,7 +174,7 @@ def test_a_new_lane_and_one_that_is_gone_do_not_bend_the_rate() -> None:
 
 
 def test_routing_gets_what_it_goes_by() -> None:
-    signals = PeerSignals(utilisation=0.5, backlog_s=1.5, retransmit_share=0.02, is_up=False)
+    signals = PeerSignals(utilisation=0.5, backlog_s=1.5, loss_share=0.02, is_up=False)
     assert signals.link_signal() == LinkSignal(0.5, 1.5, 0.02, up=False)
 
 
