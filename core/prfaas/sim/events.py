@@ -11,7 +11,7 @@ _EVENTS_PER_SLOT = 64
 _FEWEST_EVENTS_PER_SLOT = 16
 _MOST_EVENTS_PER_SLOT = 512
 _SLOTS_PER_LOOK = 64
-_MOVES_PER_EVENT = 4
+_MOVES_PER_EVENT = 2
 _SLOTS_PER_S = (1e-9, 1e9)
 _NEVER = 1 << 1100  # beyond the slot of any time that is finite
 
@@ -25,7 +25,7 @@ class Events:
     Time is cut into slots. Only the slot under way is in order: sorted when it began, with a heap
     for what is added to it since. So an event takes as many steps whether hundreds wait or a
     million. The width of a slot follows the number of events that come in one; as a new width moves
-    all that wait to other slots, it lasts for a part of as many events.
+    all that wait to other slots, it lasts for half as many events.
 
     Source: Brown, Calendar Queues: A Fast O(1) Priority Queue Implementation (1988).
     """
