@@ -12,6 +12,7 @@ from prfaas_cli import (
     certs,
     chat,
     deploy,
+    decisions,
     destroy,
     drill,
     link,
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.command("deploy")(deploy.deploy)
 app.command("status")(status.status)
 app.command("destroy")(destroy.destroy)
+app.command("decisions")(decisions.decisions)
 app.command("plan")(plan.plan)
 app.command("simulate")(simulate.simulate)
 app.add_typer(certs.app, name="certs")

@@ -137,6 +137,21 @@ class Observed:
             return None
         return text if status == 200 else None
 
+    def ask_admin(self, path: str) -> dict[str, Any]:
+        """Return what the gateway says at a path below /admin/v1.
+
+        Raises:
+            StateError: it does not answer, or says no.
+        """
+        try:
+            status, text = self._ask_gateway(f"/admin/v1/{path}")
+            answer = json.loads(text)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise StateError(f"the gateway on port {self.options.port}: {error}") from None
+        if status != 200 or not isinstance(answer, dict):
+            raise StateError(f"the gateway on port {self.options.port}: {_reason(text)}")
+        return answer
+
     def _ask_gateway(self, path: str) -> tuple[int, str]:
         """Return status and body. Raises: OSError, HTTPException."""
         connection = http.client.HTTPConnection(

@@ -28,6 +28,7 @@ class NodeSection:
 
     `name`, `region` and `deployment` are 1 to 40 lowercase letters, digits and dashes. On
     `agent_port` an engine node's agent serves /metrics and /signals; 0 takes any free port.
+    `residency` are labels of where the node stands, such as "eu": see docs/routing.md.
     """
 
     name: str
@@ -38,6 +39,7 @@ class NodeSection:
     port: int = 0
     agent_port: int = 0
     state_dir: str = "."
+    residency: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,8 @@ def _check_pool(config: NodeConfig, source: str) -> None:
 def _check_names(config: NodeConfig, source: str) -> None:
     for key in ("name", "region", "deployment"):
         check_name(f"{source}: node.{key} =", getattr(config.node, key))
+    for label in config.node.residency:
+        check_name(f"{source}: node.residency:", label)
 
 
 def _check_security(config: NodeConfig, source: str) -> None:

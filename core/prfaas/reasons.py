@@ -36,6 +36,7 @@ class Reason(StrEnum):
     MODEL_NOT_FOUND = "model_not_found"
     OVERLOADED = "overloaded"
     FALLBACK_BUDGET = "fallback_budget"
+    RESIDENCY = "residency"
     NOT_READY = "not_ready"
     # What ends a request that was accepted.
     DECODE_LOST = "decode_lost"

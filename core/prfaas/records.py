@@ -1,7 +1,7 @@
 """Records that nodes and gateways exchange through etcd, with their JSON form."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
@@ -57,7 +57,8 @@ class NodeRecord(_JsonRecord):
     `checkpoint_tokens` > 0, at multiples of that (the engine's chunked prefill size). A `draining`
     node finishes what it has and shall get nothing new. `agent_url` is the HTTP base of its agent,
     for who watches the node; empty where it has none. `layout` is the digest of what one of its
-    `tp_size` workers transfers, empty if unknown: only like can be sent to like.
+    `tp_size` workers transfers, empty if unknown: only like can be sent to like. `residency` are
+    the labels of where the node stands: requests with such a label stay at nodes that have it.
     """
 
     name: str
@@ -79,14 +80,20 @@ class NodeRecord(_JsonRecord):
     agent_url: str = ""
     layout: str = ""
     tp_size: int = 1
+    residency: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "role", Role(self.role))
+        object.__setattr__(self, "residency", tuple(self.residency))
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingPolicy(_JsonRecord):
-    """What operators set and all gateways follow. `threshold_tokens` is the paper's t."""
+    """What operators set and all gateways follow. `threshold_tokens` is the paper's t.
+
+    `tenants`: the label of the nodes that a tenant's requests must not leave, by tenant.
+    """
 
     threshold_tokens: int = 512
     version: int = 1
+    tenants: dict[str, str] = field(default_factory=dict)

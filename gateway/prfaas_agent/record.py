@@ -71,6 +71,7 @@ def node_record(
         agent_url=agent_url(config),
         layout=str(layout.get("digest", "")),
         tp_size=_positive(layout.get("tp_size")) or 1,
+        residency=config.node.residency,
     )
 
 

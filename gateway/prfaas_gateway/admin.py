@@ -6,14 +6,18 @@ from typing import Any
 
 from aiohttp import web
 
+from prfaas.names import is_name
 from prfaas.reasons import Reason
 from prfaas.records import RoutingPolicy
 from prfaas_coord import EtcdError, write_policy
+from prfaas_gateway.decision_log import MAX_DECISIONS
 from prfaas_gateway.errors import RequestError, ServiceError
 from prfaas_gateway.fleet import Fleet
 from prfaas_gateway.gateway import GATEWAY, Gateway
 
 _MAX_THRESHOLD_TOKENS = 1 << 30
+_MAX_TENANTS = 10_000
+_POLICY_KEYS = {"threshold_tokens", "tenants", "version", "source"}
 _READ_BACK_S = 1.0
 
 
@@ -76,6 +80,26 @@ async def handle_fleet(request: web.Request) -> web.Response:
     return web.json_response(fleet | gateway.fleet.describe())
 
 
+async def handle_decisions(request: web.Request) -> web.Response:
+    """Return the last decisions, the newest first: `?limit=N&reason=WORD&request_id=ID`.
+
+    Raises:
+        RequestError: a limit or a reason that there is not.
+    """
+    query = request.query
+    text, word = query.get("limit", "50"), query.get("reason", "")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MAX_DECISIONS:
+        raise RequestError(f"limit: {text[:20]!r}: allowed: 1 to {MAX_DECISIONS}", param="limit")
+    if word and word not in list(Reason):
+        raise RequestError(f"reason: {word[:40]!r}: one of {', '.join(Reason)}", param="reason")
+    found = request.app[GATEWAY].dispatcher.decisions.recent(
+        int(text),
+        reason=Reason(word) if word else None,
+        request_id=query.get("request_id", ""),
+    )
+    return web.json_response({"decisions": found})
+
+
 async def handle_get_policy(request: web.Request) -> web.Response:
     """Return the routing policy in force."""
     return web.json_response(_policy_json(request.app[GATEWAY]))
@@ -89,7 +113,7 @@ async def handle_put_policy(request: web.Request) -> web.Response:
         ServiceError: etcd is away.
     """
     gateway = request.app[GATEWAY]
-    policy = _parse_policy(await request.read())
+    policy = _parse_policy(await request.read(), gateway.fleet.policy)
     try:
         written = await write_policy(gateway.etcd, gateway.deployment, policy)
     except EtcdError as error:
@@ -114,21 +138,30 @@ def _policy_json(gateway: Gateway) -> dict[str, Any]:
     return {
         "threshold_tokens": policy.threshold_tokens,
         "version": policy.version,
+        "tenants": policy.tenants,
         "source": source,
     }
 
 
-def _parse_policy(raw: bytes) -> RoutingPolicy:
+def _parse_policy(raw: bytes, current: RoutingPolicy) -> RoutingPolicy:
+    """Return the policy; what the body does not say stays as it is."""
     try:
         body = json.loads(raw)
     except ValueError as error:
         raise RequestError(f"the body is not valid JSON: {error}") from None
-    if not isinstance(body, dict) or set(body) - {"threshold_tokens", "version", "source"}:
-        raise RequestError('expected {"threshold_tokens": N}')
-    threshold = body.get("threshold_tokens")
+    if not isinstance(body, dict) or set(body) - _POLICY_KEYS:
+        raise RequestError('expected {"threshold_tokens": N, "tenants": {TENANT: LABEL}}')
+    threshold = body.get("threshold_tokens", current.threshold_tokens)
     if type(threshold) is not int or not 0 <= threshold <= _MAX_THRESHOLD_TOKENS:
         raise RequestError(
             f"threshold_tokens: expected 0 to {_MAX_THRESHOLD_TOKENS}, got {threshold!r}",
             param="threshold_tokens",
         )
-    return RoutingPolicy(threshold_tokens=threshold)
+    tenants = body.get("tenants", current.tenants)
+    if not isinstance(tenants, dict) or len(tenants) > _MAX_TENANTS:
+        raise RequestError(f"tenants: expected at most {_MAX_TENANTS} of {{TENANT: LABEL}}")
+    for tenant, label in tenants.items():
+        for name in (tenant, label):
+            if not isinstance(name, str) or not is_name(name):
+                raise RequestError(f"tenants: {name!r}: not a name", param="tenants")
+    return RoutingPolicy(threshold_tokens=threshold, tenants=tenants)

@@ -41,6 +41,7 @@ def build_app(gateway: Gateway) -> web.Application:
             web.get("/ready", admin.handle_ready),
             web.get("/metrics", admin.handle_metrics),
             web.get("/admin/v1/fleet", admin.handle_fleet),
+            web.get("/admin/v1/decisions", admin.handle_decisions),
             web.get("/admin/v1/policy", admin.handle_get_policy),
             web.put("/admin/v1/policy", admin.handle_put_policy),
         ]

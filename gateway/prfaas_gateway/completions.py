@@ -16,6 +16,7 @@ from prfaas_gateway.gateway import GATEWAY, TRACE, Gateway
 from prfaas_gateway.inference import Api, InferenceRequest, parse_inference
 from prfaas_gateway.leg import Answer, StreamBroken
 from prfaas_gateway.limits import check_vocabulary
+from prfaas_gateway.requirements import residency_of
 from prfaas_gateway.responses import CLIENT_GONE_STATUS, error_event, error_response
 from prfaas_gateway.tokenizer import ModelTokenizer
 
@@ -99,7 +100,8 @@ async def _prepare(request: web.Request, gateway: Gateway, trace: Trace, deadlin
     check_vocabulary(parsed.named_tokens, tokenizer.vocabulary)
     prompt = await tokenizer.encode(parsed.prompt, namespace=namespace)
     trace.prompt_tokens = prompt.num_tokens
-    job = Job(parsed, node.model_id, prompt, deadline_s, trace)
+    residency = residency_of(request.headers, gateway.fleet.policy)
+    job = Job(parsed, node.model_id, prompt, deadline_s, trace, residency)
     _check_length(job, gateway.fleet.context_limit_tokens(node.model_id))
     return job
 

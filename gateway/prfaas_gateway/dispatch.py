@@ -9,6 +9,7 @@ from prfaas.blocks import HashedPrompt
 from prfaas.reasons import Reason, Route
 from prfaas.records import NodeRecord
 from prfaas.routing import Decision, Refusal, RouteRequest, decide, decide_retry
+from prfaas_gateway.decision_log import DecisionLog
 from prfaas_gateway.errors import ServiceError
 from prfaas_gateway.fleet import Fleet
 from prfaas_gateway.inference import Api, InferenceRequest
@@ -61,6 +62,7 @@ class Job:
     prompt: HashedPrompt
     deadline_s: float
     trace: Trace
+    residency: str = ""
 
     @property
     def route_request(self) -> RouteRequest:
@@ -68,7 +70,7 @@ class Job:
         prompt_tokens = self.prompt.num_tokens
         output_tokens = self.request.max_output_tokens
         total_tokens = prompt_tokens + (1 if output_tokens is None else output_tokens)
-        return RouteRequest(self.model_id, prompt_tokens, total_tokens)
+        return RouteRequest(self.model_id, prompt_tokens, total_tokens, self.residency)
 
 
 @dataclass(slots=True)
@@ -88,6 +90,7 @@ class Dispatcher:
         self._runner = runner
         self._metrics = metrics
         self._tasks = tasks
+        self.decisions = DecisionLog()
 
     async def open(self, job: Job) -> Answer:
         """Return an answer that has begun; the caller must close it. Fills in the job's trace.
@@ -98,7 +101,9 @@ class Dispatcher:
             ServiceError: no nodes, or all attempts failed.
         """
         now_s = _now_s()
-        decision = self._accept(decide(job.route_request, self._fleet.snapshot(job.prompt), now_s))
+        first = decide(job.route_request, self._fleet.snapshot(job.prompt), now_s)
+        self._note(job, first)
+        decision = self._accept(first)
         avoid: frozenset[str] = frozenset()
         while True:
             job.trace.decision = decision
@@ -131,11 +136,23 @@ class Dispatcher:
             raise hopeless
         snapshot = self._fleet.snapshot(job.prompt)
         retry = decide_retry(job.route_request, snapshot, _now_s(), failed=failed, avoid=avoid)
+        self._note(job, retry)
         if isinstance(retry, Refusal):
             raise _refusal(retry) if retry.reason is Reason.FALLBACK_BUDGET else hopeless
         if retry.route is Route.FALLBACK:
             self._metrics.note_fallback(failure)
         return retry
+
+    def _note(self, job: Job, outcome: Decision | Refusal) -> None:
+        self.decisions.note(
+            outcome,
+            request_id=job.trace.request_id,
+            attempt=job.trace.attempts + 1,
+            prompt_tokens=job.prompt.num_tokens,
+            residency=job.residency,
+            threshold_tokens=self._fleet.policy.threshold_tokens,
+            effective_tokens=self._fleet.effective_tokens(),
+        )
 
     def _accept(self, decision: Decision | Refusal) -> Decision:
         if isinstance(decision, Decision):
@@ -210,6 +227,8 @@ class Dispatcher:
 def _refusal(refusal: Refusal) -> ServiceError:
     if refusal.reason is Reason.FALLBACK_BUDGET:
         message = "the other regions cannot be used now, and the local prefill nodes are full"
+    elif refusal.reason is Reason.RESIDENCY:
+        message = "no node with the label that the request must stay at can take it now"
     else:
         wanted = "decode" if refusal.reason is Reason.NO_DECODE else "prefill"
         message = f"no {wanted} node can take this request now"

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from prfaas.blocks import HashedPrompt, PrefixIndex
 from prfaas.reasons import Reason
 from prfaas.records import NodeRecord, Role, RoutingPolicy
-from prfaas.routing import NodeState, Quarantine, Routable, Snapshot, snapshot_of
+from prfaas.routing import NodeState, Quarantine, Routable, SlowStart, Snapshot, snapshot_of
 from prfaas.routing.region_link import RegionLink
 from prfaas_coord import ViewStatus
 from prfaas_gateway.errors import RequestError, ServiceError
@@ -55,6 +55,7 @@ class Fleet:
         self.signals = SignalBook()
         self.watch = LinkWatch(self.signals, region=region)
         self._quarantine = Quarantine()
+        self._slow_start = SlowStart()
         self._indexes: dict[str, tuple[str, PrefixIndex]] = {}
         self._pruned_for: Mapping[str, NodeRecord] | None = None
 
@@ -103,6 +104,7 @@ class Fleet:
             prefix_tokens=prefix_tokens,
             quarantined_until_s=self._quarantine.until_s(node.name, node.session),
             backlog_tokens=self._backlog_tokens[node.name],
+            share=self._slow_start.share(node.name, _now_s()),
         )
 
     def _index(self, node: NodeRecord) -> PrefixIndex:
@@ -122,6 +124,7 @@ class Fleet:
             return
         self._pruned_for = nodes
         self._quarantine.retain(frozenset(nodes))
+        self._slow_start.see(((node.name, node.session) for node in self.engines()), _now_s())
         self._indexes = {name: known for name, known in self._indexes.items() if name in nodes}
 
     @contextmanager
@@ -157,8 +160,10 @@ class Fleet:
         self._quarantine.add(node.name, node.session, _now_s())
 
     def note_answered(self, node: NodeRecord) -> None:
-        """Trust the node again."""
-        self._quarantine.clear(node.name)
+        """Trust the node again; slowly, if it had failed."""
+        if self._quarantine.until_s(node.name, node.session):
+            self._slow_start.restart(node.name, node.session, _now_s())
+            self._quarantine.clear(node.name)
 
     def note_prefilled(self, node: NodeRecord, prompt: HashedPrompt) -> None:
         """Remember that the node holds the prompt, if it still is the process we asked."""
@@ -220,6 +225,12 @@ class Fleet:
         """Return the links from other regions' prefill nodes to our decode nodes, by region."""
         return self.watch.links(self._view.nodes, _now_s())
 
+    def effective_tokens(self) -> dict[str, float | None]:
+        """Return above how many tokens prompts are offloaded, by region; None: no prompt is."""
+        t = self.policy.threshold_tokens
+        rules = self.watch.rules.items()
+        return {name: None if rule.closed else rule.effective_tokens(t) for name, rule in rules}
+
     def in_flight(self) -> Mapping[str, int]:
         """Return the legs of this gateway per node name."""
         return dict(self._in_flight)
@@ -259,6 +270,8 @@ class Fleet:
             "url": node.url,
             "session": node.session,
             "draining": node.draining,
+            "residency": list(node.residency),
+            "share": round(self._slow_start.share(node.name, _now_s()), 3),
             "model_id": node.model_id,
             "context_tokens": node.context_tokens,
             "in_flight": self._in_flight[node.name],

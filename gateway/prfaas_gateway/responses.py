@@ -23,6 +23,7 @@ _FORMS: dict[Reason, _Form] = {
     Reason.BODY_TOO_LARGE: _Form(413, "invalid_request_error"),
     Reason.OVERLOADED: _Form(503, "overloaded_error", 1),
     Reason.FALLBACK_BUDGET: _Form(503, "overloaded_error", 1),
+    Reason.RESIDENCY: _Form(403, "invalid_request_error"),
     Reason.NOT_READY: _Form(503, "service_unavailable_error", 1),
     Reason.NO_DECODE: _Form(503, "service_unavailable_error", 1),
     Reason.NO_PREFILL: _Form(503, "service_unavailable_error", 1),

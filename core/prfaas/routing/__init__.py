@@ -5,6 +5,7 @@ from prfaas.routing.decision import Decision, Move, Refusal
 from prfaas.routing.link_control import LinkControl, LinkLimits, LinkSignal
 from prfaas.routing.pace import Pace, mean_pace
 from prfaas.routing.quarantine import Quarantine
+from prfaas.routing.slow_start import SlowStart
 from prfaas.routing.snapshot import (
     Bandwidth,
     LinkRule,
@@ -35,6 +36,7 @@ __all__ = [
     "RemoteRegion",
     "Routable",
     "RouteRequest",
+    "SlowStart",
     "Snapshot",
     "decide",
     "decide_retry",

@@ -23,6 +23,18 @@ def decide(request: Q, snapshot: Snapshot[Q], now_s: float) -> Decision | Refusa
 
     Behind a closed link everything is prefilled here, as far as the fallback budget goes.
     """
+    return _explained(request, _decide(request, snapshot, now_s))
+
+
+def _explained(request: Routable, outcome: Decision | Refusal) -> Decision | Refusal:
+    """Say that it is for the residency that no node was found, where that is so or may be."""
+    is_refused = isinstance(outcome, Refusal)
+    if request.residency and is_refused and outcome.reason is not Reason.FALLBACK_BUDGET:
+        return Refusal(Reason.RESIDENCY)
+    return outcome
+
+
+def _decide(request: Q, snapshot: Snapshot[Q], now_s: float) -> Decision | Refusal:
     decode = _pick_decode(request, snapshot, now_s, avoid=_NONE)
     if decode is None:
         return Refusal(Reason.NO_DECODE)
@@ -74,7 +86,7 @@ def pick_best(nodes: Sequence[NodeState], request: Routable) -> NodeState | None
     """Return the node with the least prompt tokens to compute before the request is prefilled.
 
     That is its backlog plus what it has not cached of this prompt; then the one with the least in
-    flight; then by name.
+    flight; then by name. What a node has counts for more while it starts slowly.
     """
     if len(nodes) < 2:
         return nodes[0] if nodes else None
@@ -82,9 +94,9 @@ def pick_best(nodes: Sequence[NodeState], request: Routable) -> NodeState | None
     return min(nodes, key=lambda node: _rank(node, prompt_tokens))
 
 
-def _rank(node: NodeState, prompt_tokens: int) -> tuple[int, int, str]:
-    work_tokens = node.backlog_tokens + prompt_tokens - node.prefix_tokens
-    return work_tokens, node.in_flight, node.record.name
+def _rank(node: NodeState, prompt_tokens: int) -> tuple[float, float, str]:
+    work_tokens = node.backlog_tokens / node.share + prompt_tokens - node.prefix_tokens
+    return work_tokens, node.in_flight / node.share, node.record.name
 
 
 def _pick_decode(

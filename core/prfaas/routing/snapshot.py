@@ -24,6 +24,10 @@ class Routable(Protocol):
     def total_tokens(self) -> int:
         """The room it needs in a context."""
 
+    @property
+    def residency(self) -> str:
+        """The label that each of its nodes must have, or empty."""
+
 
 @dataclass(frozen=True, slots=True)
 class RouteRequest:
@@ -32,6 +36,7 @@ class RouteRequest:
     model_id: str
     prompt_tokens: int
     total_tokens: int
+    residency: str = ""
 
 
 class NodeState(NamedTuple):
@@ -39,7 +44,8 @@ class NodeState(NamedTuple):
 
     `in_flight` counts the legs that this dispatcher has there and `backlog_tokens` the uncached
     prompt tokens of those that are not yet prefilled; `prefix_tokens` is the prompt's prefix hit at
-    this node (0 for decode nodes); `quarantined_until_s` is on the clock of `decide`.
+    this node (0 for decode nodes); `quarantined_until_s` is on the clock of `decide`;
+    `share` is that of a full load which the node is given, less than 1 while it starts slowly.
     """
 
     record: NodeRecord
@@ -47,6 +53,7 @@ class NodeState(NamedTuple):
     prefix_tokens: int = 0
     quarantined_until_s: float = 0.0
     backlog_tokens: int = 0
+    share: float = 1.0
 
 
 R = TypeVar("R", bound=Routable, contravariant=True)
@@ -200,6 +207,8 @@ def snapshot_of(
 
 def _fits(record: NodeRecord, request: Routable) -> bool:
     if record.draining:
+        return False
+    if request.residency and request.residency not in record.residency:
         return False
     if request.model_id and record.model_id != request.model_id:
         return False

@@ -29,6 +29,7 @@ class SimRequest:
         "work_tokens",
     )  # fmt: skip
     model_id = MODEL
+    residency = ""
 
     def __init__(self, index: int, prompt_tokens: int, output_tokens: int, chain: Chain) -> None:
         self.index = index
