@@ -79,3 +79,30 @@ def _lines(result: "Result") -> Iterator[str]:
     yield f"{'passed' if run.passed else 'FAILED'}  {head}, plan {run.plan.digest}"
     for finding in run.findings:
         yield f"  {'ok  ' if finding.holds else 'BAD '} {finding.name}: {finding.text}"
+
+
+_RECORD = (
+    *("drill", "seed", "held", "requests", "right", "fallback (s)", "recovery (s)"),
+    *("P90 before (s)", "P90 broken (s)", "slowest (s)"),
+)
+_FIGURES = ("fallback_s", "recovery_s", "calm_p90_s", "broken_p90_s", "slowest_s")
+
+
+def track_record(results: "Sequence[Result]") -> str:
+    """Return a table of all runs in Markdown, as `docs/TESTING.md` has it."""
+    rows = [_RECORD, tuple("---" for _ in _RECORD), *map(_record_row, results)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _record_row(result: "Result") -> tuple[str, ...]:
+    head = (f"`{result.drill.name}`", str(result.seed))
+    if result.run is None:
+        return (*head, "not run", *("" for _ in _RECORD[3:]))
+    figures = figures_of(result.run)
+    held = (
+        "all"
+        if result.run.passed
+        else ", ".join(finding.name for finding in result.run.findings if not finding.holds)
+    )
+    shown = ("" if figures[key] is None else f"{figures[key]:.2f}" for key in _FIGURES)
+    return (*head, held, str(figures["requests"]), str(figures["right"]), *shown)

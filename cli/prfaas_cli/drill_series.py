@@ -12,6 +12,7 @@ from types import FrameType
 
 from prfaas.errors import ConfigError, PrfaasError, StateError
 from prfaas_cli.drill_deploy import existing_site, made_site
+from prfaas_cli.drill_lines import track_record
 from prfaas_cli.drill_site import DeploymentSite
 from prfaas_cli.output import Output
 from prfaas_loadtest.drills import Drill, Run, SiteSpec, make_plan, run_drill
@@ -58,6 +59,7 @@ def run_series(asked: Asked, output: Output) -> list[Result]:
         stack.callback(series.close)
         for drill, seed in series.turns():
             series.results.append(series.run(drill, seed))
+    series.write_record()
     return series.results
 
 
@@ -134,6 +136,14 @@ class _Series:
                     file.writelines(to_lines(run.records))
         except OSError as error:
             raise StateError(f"cannot write {error.filename}: {error.strerror}") from None
+
+    def write_record(self) -> None:
+        """Write the table of all runs beside their reports."""
+        report = self._asked.report
+        if report is not None and report.is_dir():
+            path = report / "track-record.md"
+            path.write_text(track_record(self.results))
+            self._output.note(f"all runs: {path}")
 
     def _report_path(self, asked: Path, drill: Drill) -> Path:
         if len(self._asked.drills) == 1 and not asked.is_dir():

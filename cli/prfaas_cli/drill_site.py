@@ -9,7 +9,7 @@ from typing import Any
 
 from prfaas.errors import StateError
 from prfaas.records import Role
-from prfaas_agent.process import ProcessId, identify, is_alive, send_signal, session_members
+from prfaas_agent.process import ProcessId, is_alive, send_signal, session_members
 from prfaas_agent.state_file import read_json
 from prfaas_cli.agent_control import ask_agent
 from prfaas_cli.drill_snapshot import take_snapshot
@@ -47,6 +47,11 @@ class DeploymentSite:
         others = [spec.name for spec in self.observed.specs if spec.name not in engines]
         return [*engines, *(node + _AGENT for node in engines), *others, "supervisor"]
 
+    @property
+    def twins(self) -> Sequence[str]:
+        """All engines: drills run on twins only."""
+        return self.observed.engine_nodes
+
     def process(self, name: str) -> ProcessId | None:
         """Return the identity of a process as it runs now."""
         place = self.observed.place
@@ -74,11 +79,13 @@ class DeploymentSite:
         reached = [send_signal(member, number) for member in members]
         return any(reached)
 
+    def pause(self, process: Any) -> None:
+        """Stop a process and what runs in its session."""
+        _signal_session(process, signal.SIGSTOP)
+
     def resume(self, process: Any) -> None:
         """Let a stopped process and what runs in its session go on."""
-        if isinstance(process, ProcessId) and identify(process.pid) == process:
-            for member in session_members(process):
-                send_signal(member, signal.SIGCONT)
+        _signal_session(process, signal.SIGCONT)
 
     def link(self) -> dict[str, Any]:
         """Return each way's spec by its name."""
@@ -162,3 +169,9 @@ class DeploymentSite:
         """Return the sum of the gateway's `prfaas_requests_total`."""
         text = self.observed.gateway_metrics()
         return None if text is None else sum(map(float, _COUNTED.findall(text)))
+
+
+def _signal_session(process: Any, number: int) -> None:
+    if isinstance(process, ProcessId) and is_alive(process):
+        for member in session_members(process):
+            send_signal(member, number)

@@ -1,10 +1,14 @@
 """What of a deployment must be the same before and after a drill, as its parts tell it."""
 
+import contextlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from prfaas.errors import StateError
+from prfaas_agent.process import command_line
 from prfaas_cli.observation import Observed
+from prfaas_cli.processes import recorded_processes
 from prfaas_cli.region_http import request
 from prfaas_loadtest.drills import Snapshot
 from prfaas_transport import read_stats
@@ -37,7 +41,9 @@ def take_snapshot(observed: Observed) -> Snapshot:
             if key in stats
         }
         pairs |= set(_pairs(name, stats))
-    return Snapshot(values, frozenset(pairs), frozenset(nodes), observed.leases())
+    return Snapshot(
+        values, frozenset(pairs), frozenset(nodes), observed.leases(), _descriptors(observed)
+    )
 
 
 def _of_gateway(observed: Observed) -> Iterator[tuple[str, float]]:
@@ -81,3 +87,13 @@ def _pairs(name: str, stats: dict[str, Any]) -> Iterator[str]:
     for peer, told in (stats.get("peers") or {}).items():
         if "signals" in told and told.get("lanes"):
             yield f"{name} > {peer}"
+
+
+def _descriptors(observed: Observed) -> dict[str, int]:
+    """Return how many descriptors each process has open, by its name and id."""
+    found = {}
+    for process in recorded_processes(observed.place):
+        with contextlib.suppress(OSError):
+            name = f"{command_line(process).rpartition('/')[2] or 'process'} ({process.pid})"
+            found[name] = sum(1 for _ in Path(f"/proc/{process.pid}/fd").iterdir())
+    return found

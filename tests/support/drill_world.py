@@ -29,6 +29,10 @@ class FakeSite:
     wrong_from: int = 1 << 30
     answered: int = 0
 
+    @property
+    def twins(self) -> Sequence[str]:
+        return ("a-prefill-0", "b-decode-0")
+
     def process(self, name: str) -> Any:
         return name
 
@@ -36,6 +40,10 @@ class FakeSite:
         self.acts.append(f"signal {int(number)} {name}")
         self.is_hanging = number == 19
         return name != "nobody"
+
+    def pause(self, process: Any) -> None:
+        self.acts.append(f"pause {process}")
+        self.is_hanging = True
 
     def resume(self, process: Any) -> None:
         self.acts.append(f"resume {process}")

@@ -18,6 +18,8 @@ _ACT_TIMEOUT_S = 60.0
 #: Longer than any drill: what is to end by being ended, not by itself.
 _FOREVER_S = 3600.0
 _STRANGERS = 200
+#: Of a process that is slowed down by being stopped again and again.
+_PERIOD_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class Breakage:
         await self._begin(fault)
         if fault.kind in SUDDEN:
             return
+        if fault.kind is FaultKind.SLOW and fault.target not in self.site.twins:
+            await self._throttle(fault, began_s + fault.end_s)
         await asyncio.sleep(began_s + fault.end_s - loop.time())
         mend = self.mends.pop(fault, None)
         if mend is not None:
@@ -101,6 +105,9 @@ class Breakage:
                 process = await _act(lambda: site.process(target))
                 self.mends[fault] = lambda: site.resume(process)
                 await self._signal(target, signal.SIGSTOP)
+            case FaultKind.SLOW if target not in site.twins:
+                process = await _act(lambda: site.process(target))
+                self.mends[fault] = lambda: site.resume(process)
             case FaultKind.SLOW:
                 self.mends[fault] = lambda: site.inject(target, {"slowness": 1})
                 await _act(lambda: site.inject(target, {"slowness": fault.value}))
@@ -119,6 +126,16 @@ class Breakage:
                 await self._pester(fault)
             case _:
                 raise StateError(f"{fault.kind}: no fault of a site")
+
+    async def _throttle(self, fault: Fault, end_s: float) -> None:
+        """Let a process run for a part of each period only, so that all it does takes longer."""
+        process = await _act(lambda: self.site.process(fault.target))
+        loop = asyncio.get_running_loop()
+        while loop.time() < end_s:
+            await _act(lambda: self.site.pause(process))
+            await asyncio.sleep(_PERIOD_S * (1 - 1 / fault.value))
+            await _act(lambda: self.site.resume(process))
+            await asyncio.sleep(_PERIOD_S / fault.value)
 
     def _set_link(self) -> None:
         """Set the link as the faults want it that hold now."""

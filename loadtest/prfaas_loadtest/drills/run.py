@@ -93,7 +93,7 @@ class _Conductor:
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             now = await asyncio.to_thread(self.site.snapshot)
-            if now == last:
+            if not last.differences(now) and not now.differences(last):
                 return now
             if _now_s() > deadline_s:
                 raise StateError("the site does not come to rest before the drill")

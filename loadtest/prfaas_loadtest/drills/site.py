@@ -4,10 +4,13 @@ All of them block; none changes more than it says. What they do not know of rais
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 Json = dict[str, Any]
+
+#: Connections that are kept for the next request, and lanes that a path was found to need.
+DESCRIPTORS_MORE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +19,14 @@ class Snapshot:
 
     `values`: requests, rooms, memory in use, by node and name. `pairs`: peers with lanes between
     them. `nodes`: those registered. `leases`: how many there are; None when etcd does not tell.
+    `descriptors`: open files and sockets by process, one life of it; they may grow by a few.
     """
 
     values: Mapping[str, float]
     pairs: frozenset[str] = frozenset()
     nodes: frozenset[str] = frozenset()
     leases: int | None = None
+    descriptors: Mapping[str, int] = field(default_factory=dict)
 
     def differences(self, now: "Snapshot") -> list[str]:
         """Return what is not as it was, in words."""
@@ -34,6 +39,11 @@ class Snapshot:
         found += [f"{node} is not registered" for node in sorted(self.nodes - now.nodes)]
         if now.leases != self.leases:
             found.append(f"{now.leases} leases, were {self.leases}")
+        found += [
+            f"{process} has {now.descriptors[process]} descriptors, had {count}"
+            for process, count in self.descriptors.items()
+            if now.descriptors.get(process, 0) > count + DESCRIPTORS_MORE
+        ]
         return found
 
 
@@ -48,14 +58,21 @@ class Site(Protocol):
     def processes(self) -> Sequence[str]:
         """Names of what can be killed: a node's name means its engine, `<node>.agent` its agent."""
 
+    @property
+    def twins(self) -> Sequence[str]:
+        """Names of the engines that take `inject`."""
+
     def process(self, name: str) -> Any:
         """Return the identity of a process as it runs now, None when it does not."""
 
     def signal(self, name: str, number: int) -> bool:
         """Signal a process and its children; return whether there was one."""
 
+    def pause(self, process: Any) -> None:
+        """Stop a process, named by its identity, for a moment; nothing when it is gone."""
+
     def resume(self, process: Any) -> None:
-        """Let a stopped process, named by its identity, go on; nothing when it is gone."""
+        """Let a stopped process go on; nothing when it is gone."""
 
     def link(self) -> Json:
         """Return the link as it is set, for `set_link`."""

@@ -98,3 +98,12 @@ async def test_clients_that_hang_up_are_known_from_those_that_wait_in_vain() -> 
     outcomes = {str(record.outcome) for record in found.records}
     assert outcomes == {"answered", "abandoned"}
     assert broken(found) == set()
+
+
+async def test_what_is_no_twin_is_slowed_down_by_stopping_it_again_and_again() -> None:
+    async with fake_site() as site:
+        slow = Fault(FaultKind.SLOW, 0.0, 0.5, value=2.0, target="b-gateway-0")
+        found = await run(site, slow)
+    assert site.acts.count("pause b-gateway-0") >= 2
+    assert site.acts[-1] == "resume b-gateway-0"
+    assert broken(found) == set()

@@ -12,7 +12,9 @@ from prfaas_loadtest.drills.spec import Drill, Expectations, Load, SiteSpec
 from prfaas_loadtest.drills.verdict import Evidence, fallback_times_s, judge
 
 RIGHT = (1, 2, 3)
-BEFORE = Snapshot({"d rooms_open": 0.0}, frozenset({"p > d"}), frozenset({"p", "d"}), 2)
+BEFORE = Snapshot(
+    {"d rooms_open": 0.0}, frozenset({"p > d"}), frozenset({"p", "d"}), 2, {"p (7)": 20, "g (8)": 9}
+)
 DRILL = Drill(
     "d",
     "about",
@@ -92,6 +94,8 @@ def test_one_bad_request_is_found(changes: dict[str, object], found: set[str]) -
         (lambda e: replace(e, after=replace(BEFORE, pairs=frozenset())), {"baseline"}),
         (lambda e: replace(e, after=replace(BEFORE, nodes=frozenset({"p"}))), {"baseline"}),
         (lambda e: replace(e, after=replace(BEFORE, values={"d rooms_open": 1.0})), {"baseline"}),
+        (lambda e: replace(e, after=replace(BEFORE, descriptors={"p (7)": 84})), set()),
+        (lambda e: replace(e, after=replace(BEFORE, descriptors={"p (7)": 85})), {"baseline"}),
         (lambda e: replace(e, right={}), {"tokens equal", "answered right", "fallback"}),
     ],
 )
