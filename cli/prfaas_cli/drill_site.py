@@ -45,7 +45,7 @@ class DeploymentSite:
         """A node's name is its engine, `<node>.agent` its agent."""
         engines = self.observed.engine_nodes
         others = [spec.name for spec in self.observed.specs if spec.name not in engines]
-        return [*engines, *(node + _AGENT for node in engines), *others, "supervisor"]
+        return [*engines, *(node + _AGENT for node in engines), *others]
 
     @property
     def twins(self) -> Sequence[str]:
@@ -58,8 +58,6 @@ class DeploymentSite:
         if name in self.observed.engine_nodes:
             found = read_json(place.directory / f"{name}.engine.json") or {}
             process = process_of(found.get("process"))
-        elif name == "supervisor":
-            process = process_of(read_supervisor(place))
         else:
             known = read_supervisor(place)["processes"]
             process = process_of(known.get(name.removesuffix(_AGENT)))
@@ -70,9 +68,6 @@ class DeploymentSite:
         process = self.process(name)
         if process is None:
             return False
-        if name == "supervisor":
-            # Its session holds nobody else's processes; they have their own.
-            return send_signal(process, number)
         members = session_members(process)
         if number == signal.SIGTERM:
             members = [process]

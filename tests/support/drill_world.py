@@ -28,16 +28,20 @@ class FakeSite:
     leaks: float = 0.0
     wrong_from: int = 1 << 30
     answered: int = 0
+    lives: dict[str, int] = field(default_factory=dict)
+    stay_dead: Sequence[str] = ()
 
     @property
     def twins(self) -> Sequence[str]:
         return ("a-prefill-0", "b-decode-0")
 
     def process(self, name: str) -> Any:
-        return name
+        return f"{name}, life {self.lives.get(name, 1)}"
 
     def signal(self, name: str, number: int) -> bool:
         self.acts.append(f"signal {int(number)} {name}")
+        if number == 9 and name not in self.stay_dead:
+            self.lives[name] = 2
         self.is_hanging = number == 19
         return name != "nobody"
 

@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from prfaas.errors import PrfaasError, StateError
 from prfaas_loadtest.drills.fault import LINK_FAULTS, SUDDEN, Fault, FaultKind
@@ -35,11 +35,13 @@ class Breakage:
     """Begins and ends faults. The single writer of `moments` while faults run.
 
     `mends` hold what undoes each fault that holds now, by fault; done in any case by `mend_all`.
+    `ended` are the processes that were ended, by name, as they were.
     """
 
     site: Site
     note: Callable[[str], None]
     mends: dict[Fault, Callable[[], None]] = field(default_factory=dict)
+    ended: dict[str, Any] = field(default_factory=dict)
     _link: Json = field(default_factory=dict)
 
     async def run(self, faults: tuple[Fault, ...], *, began_s: float) -> None:
@@ -52,6 +54,14 @@ class Breakage:
         async with asyncio.TaskGroup() as group:
             for fault in faults:
                 group.create_task(self._one(fault, began_s))
+
+    def missing(self) -> list[str]:
+        """Return which of the ended processes have not come back, in words. Blocks."""
+        return [
+            f"{target} is not back"
+            for target, old in self.ended.items()
+            if self.site.process(target) in (None, old)
+        ]
 
     def mend_all(self) -> list[str]:
         """Undo what still holds; return what could not be undone, in words.
@@ -98,9 +108,9 @@ class Breakage:
             return
         match fault.kind:
             case FaultKind.KILL:
-                await self._signal(target, signal.SIGKILL)
+                await self._end(target, signal.SIGKILL)
             case FaultKind.RESTART:
-                await self._signal(target, signal.SIGTERM)
+                await self._end(target, signal.SIGTERM)
             case FaultKind.STOP:
                 process = await _act(lambda: site.process(target))
                 self.mends[fault] = lambda: site.resume(process)
@@ -141,6 +151,10 @@ class Breakage:
         """Set the link as the faults want it that hold now."""
         now = [fault for fault in self.mends if fault.kind in LINK_FAULTS]
         self.site.set_link(link_with(self._link, now))
+
+    async def _end(self, target: str, number: signal.Signals) -> None:
+        self.ended[target] = await _act(lambda: self.site.process(target))
+        await self._signal(target, number)
 
     async def _signal(self, target: str, number: signal.Signals) -> None:
         if not await _act(lambda: self.site.signal(target, number)):

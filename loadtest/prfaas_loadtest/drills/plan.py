@@ -146,7 +146,9 @@ def _aimed(fault: Fault, drill: Drill, targets: Sequence[str], rng: np.random.Ge
     """Return the fault with one process in the place of a pattern."""
     if not fault.target:
         return fault
-    found = sorted(fnmatch.filter(targets, fault.target))
+    named = "." in fault.target
+    # A node's agent is meant only by who says so.
+    found = sorted(n for n in fnmatch.filter(targets, fault.target) if ("." in n) == named)
     if not found:
         raise ConfigError(
             f"drill {drill.name}: target {fault.target!r}: allowed: {', '.join(targets)}"

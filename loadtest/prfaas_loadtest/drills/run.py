@@ -99,12 +99,16 @@ class _Conductor:
                 raise StateError("the site does not come to rest before the drill")
             last = now
 
-    async def recover(self, route: str) -> tuple[float | None, list[str]]:
+    async def recover(
+        self, route: str, missing: Callable[[], list[str]]
+    ) -> tuple[float | None, list[str]]:
         """Wait until all is as before; return when that was, or what it still lacks."""
         limit_s = self.plan.drill.expect.recovery_within_s
         deadline_s = _now_s() + limit_s + _LOOK_EVERY_S
         while True:
-            problems = await asyncio.to_thread(self.site.problems)
+            # Who was killed a moment ago is still listed, and nobody has complained yet.
+            problems = await asyncio.to_thread(missing)
+            problems = problems or await asyncio.to_thread(self.site.problems)
             if not problems:
                 answer = await self.probe()
                 at_s = _now_s() - self.began_s
@@ -176,7 +180,7 @@ async def _broken(conductor: _Conductor, route: str) -> tuple[float | None, list
     async def break_and_recover() -> tuple[float | None, list[str]]:
         await breakage.run(plan.faults, began_s=conductor.began_s)
         await asyncio.sleep(conductor.began_s + plan.last_fault_s - _now_s())
-        return await conductor.recover(route)
+        return await conductor.recover(route, breakage.missing)
 
     load = run_load(conductor.client, plan.requests, conductor.records, began_s=conductor.began_s)
     troubles: list[str] = []

@@ -38,7 +38,7 @@ async def test_a_good_site_passes_and_the_report_tells_of_it() -> None:
     assert {record.route for record in found.records} == {"local", "offload"}
     assert {record.is_stream for record in found.records} == {True, False}
     assert site.acts[0] in {"link 1 1", "signal 19 a-prefill-0"}
-    assert {"link 0 0", "resume a-prefill-0"} <= set(site.acts)
+    assert {"link 0 0", "resume a-prefill-0, life 1"} <= set(site.acts)
     text = page(found)
     assert "Drill d: passed" in text
     assert "begins: partition of the link" in text
@@ -104,6 +104,17 @@ async def test_what_is_no_twin_is_slowed_down_by_stopping_it_again_and_again() -
     async with fake_site() as site:
         slow = Fault(FaultKind.SLOW, 0.0, 0.5, value=2.0, target="b-gateway-0")
         found = await run(site, slow)
-    assert site.acts.count("pause b-gateway-0") >= 2
-    assert site.acts[-1] == "resume b-gateway-0"
+    assert site.acts.count("pause b-gateway-0, life 1") >= 2
+    assert site.acts[-1] == "resume b-gateway-0, life 1"
     assert broken(found) == set()
+
+
+async def test_who_was_killed_must_be_back_before_all_is_as_before() -> None:
+    """A site that has not noticed yet complains of nothing, and answers."""
+    kill = Fault(FaultKind.KILL, 0.2, target="a-prefill-0")
+    async with fake_site() as site:
+        assert broken(await run(site, kill)) == set()
+    async with fake_site(stay_dead=("a-prefill-0",)) as site:
+        found = await run(site, kill)
+    assert broken(found) == {"recovery"}
+    assert found.evidence.troubles == ["a-prefill-0 is not back"]

@@ -11,7 +11,7 @@ from prfaas_loadtest.drills.link_faults import link_with
 from prfaas_loadtest.drills.plan import probe
 from prfaas_loadtest.drills.spec import Expectations, Load, SiteSpec
 
-TARGETS = ["a-prefill-0", "b-decode-0", "b-decode-1", "b-decode-2"]
+TARGETS = ["a-prefill-0", "b-decode-0", "b-decode-1", "b-decode-2", "b-decode-0.agent"]
 LOAD = Load(seconds=10.0, requests_per_s=20.0)
 
 
@@ -71,7 +71,9 @@ def test_clients_give_up_while_they_are_to_and_not_else() -> None:
 def test_a_pattern_hits_one_of_many_and_the_seed_says_which() -> None:
     kill = Fault(FaultKind.KILL, 1.0, target="b-decode-*")
     hit = {make_plan(drill(kill), seed=s, targets=TARGETS).faults[0].target for s in range(20)}
-    assert hit == set(TARGETS[1:])
+    assert hit == set(TARGETS[1:4])
+    agent = replace(kill, target="b-decode-*.agent")
+    assert make_plan(drill(agent), seed=1, targets=TARGETS).faults[0].target == TARGETS[4]
     with pytest.raises(ConfigError, match="'b-nothing': allowed: a-prefill-0"):
         make_plan(drill(replace(kill, target="b-nothing")), seed=1, targets=TARGETS)
 

@@ -8,7 +8,7 @@ from prfaas_loadtest.drills.fault import FaultKind
 
 PROCESSES = [
     *("a-prefill-0", "b-prefill-0", "b-prefill-1", "b-decode-0", "b-decode-1"),
-    *("a-prefill-0.agent", "b-decode-0.agent", "b-gateway-0", "b-etcd-0", "link", "supervisor"),
+    *("a-prefill-0.agent", "b-decode-0.agent", "b-gateway-0", "b-etcd-0", "link"),
 ]
 GOOD = """
 name = "cut"
