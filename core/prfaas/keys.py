@@ -24,6 +24,30 @@ def node_key(deployment: str, node: str) -> str:
     return nodes_prefix(deployment) + node
 
 
+def leader_key(deployment: str) -> str:
+    """Return the key that the leading gateway holds under its lease."""
+    return deployment_prefix(deployment) + "leader"
+
+
+def plan_key(deployment: str) -> str:
+    """Return the key of the plan in force."""
+    return deployment_prefix(deployment) + "plan"
+
+
+def plan_versions_prefix(deployment: str) -> str:
+    """Return the prefix of the plan's versions."""
+    return deployment_prefix(deployment) + "plan-versions/"
+
+
+def plan_version_key(deployment: str, version: int) -> str:
+    """Return the key of one version of the plan.
+
+    >>> plan_version_key("default", 7)
+    '/prfaas/default/plan-versions/0000000007'
+    """
+    return f"{plan_versions_prefix(deployment)}{version:010d}"
+
+
 def policy_key(deployment: str) -> str:
     """Return the key of the deployment's routing policy."""
     return deployment_prefix(deployment) + "policy"

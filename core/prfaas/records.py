@@ -16,7 +16,7 @@ class Role(StrEnum):
     DECODE = "decode"
 
 
-class _JsonRecord:
+class JsonRecord:
     """JSON text of a frozen dataclass; unknown keys are ignored so that versions can mix."""
 
     def to_json(self) -> str:
@@ -48,7 +48,7 @@ class _JsonRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRecord(_JsonRecord):
+class NodeRecord(JsonRecord):
     """One node of a deployment, present in etcd while its lease lives.
 
     `session` is new for every start of the engine process; `url` is the engine's HTTP base;
@@ -88,7 +88,7 @@ class NodeRecord(_JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class RoutingPolicy(_JsonRecord):
+class RoutingPolicy(JsonRecord):
     """What operators set and all gateways follow. `threshold_tokens` is the paper's t.
 
     `tenants`: the label of the nodes that a tenant's requests must not leave, by tenant.

@@ -14,15 +14,18 @@ Close the view and the registration before the client.
 """
 
 from prfaas_coord.client import EtcdClient
+from prfaas_coord.election import Election
 from prfaas_coord.errors import EtcdError, EtcdRefused, EtcdUnavailable
 from prfaas_coord.events import Delete, Heard, KeyValue, Lost, Put, Snapshot, WatchEvent
 from prfaas_coord.lease import Lease
 from prfaas_coord.membership import Membership, Registration, RegistrationStatus
+from prfaas_coord.plan import StoredPlan, read_plan, read_versions, write_plan
 from prfaas_coord.policy import read_policy, write_policy
 from prfaas_coord.view import MembershipView, ViewStatus
 
 __all__ = [
     "Delete",
+    "Election",
     "EtcdClient",
     "EtcdError",
     "EtcdRefused",
@@ -37,8 +40,12 @@ __all__ = [
     "Registration",
     "RegistrationStatus",
     "Snapshot",
+    "StoredPlan",
     "ViewStatus",
     "WatchEvent",
+    "read_plan",
     "read_policy",
+    "read_versions",
+    "write_plan",
     "write_policy",
 ]

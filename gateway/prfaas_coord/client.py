@@ -5,7 +5,7 @@ Only the generated gRPC stubs come from `aetcd`; why is in docs/decisions/0004-e
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -136,6 +136,27 @@ class EtcdClient:
         )
         put = rpc.PutRequest(key=raw, value=_as_bytes(value), lease=lease_id)
         request = rpc.TxnRequest(compare=[compare], success=[rpc.RequestOp(request_put=put)])
+        response = await self._call("cas", self._kv.Txn, request)
+        return bool(response.succeeded)
+
+    async def cas_all(
+        self, values: Mapping[str, str], *, expected_revisions: Mapping[str, int]
+    ) -> bool:
+        """Write all keys or none: if all of `expected_revisions` hold (0: it must not exist)."""
+        compare = [
+            rpc.Compare(
+                result=rpc.Compare.EQUAL,
+                target=rpc.Compare.MOD,
+                key=key.encode(),
+                mod_revision=revision,
+            )
+            for key, revision in expected_revisions.items()
+        ]
+        puts = [
+            rpc.RequestOp(request_put=rpc.PutRequest(key=key.encode(), value=value.encode()))
+            for key, value in values.items()
+        ]
+        request = rpc.TxnRequest(compare=compare, success=puts)
         response = await self._call("cas", self._kv.Txn, request)
         return bool(response.succeeded)
 
