@@ -9,10 +9,11 @@ import typer
 
 from prfaas.errors import PrfaasError
 from prfaas_cli import (
+    campaign,
     certs,
     chat,
-    deploy,
     decisions,
+    deploy,
     destroy,
     drill,
     link,
@@ -36,10 +37,11 @@ app = typer.Typer(
 )
 app.command("deploy")(deploy.deploy)
 app.command("status")(status.status)
-app.command("destroy")(destroy.destroy)
 app.command("decisions")(decisions.decisions)
+app.command("destroy")(destroy.destroy)
 app.command("plan")(plan.plan)
 app.command("simulate")(simulate.simulate)
+app.add_typer(campaign.app, name="campaign")
 app.add_typer(certs.app, name="certs")
 app.add_typer(node.app, name="node")
 app.add_typer(link.app, name="link")

@@ -32,20 +32,20 @@ class Output:
     def result(self, document: Any, lines: Callable[[], Iterable[str]]) -> None:
         """Give the result: the JSON document, or `lines` for a person."""
         if self._as_json:
-            sys.stdout.write(json.dumps(_finite(document), allow_nan=False) + "\n")
+            sys.stdout.write(json.dumps(finite(document), allow_nan=False) + "\n")
         else:
             sys.stdout.writelines(f"{line}\n" for line in lines())
         sys.stdout.flush()
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Return the value with null for every number that JSON has no word for."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value
 
 

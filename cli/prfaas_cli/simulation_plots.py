@@ -1,9 +1,6 @@
 """Figures of a comparison as SVG text that takes the page's colour and width."""
 
-import io
-import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,20 +9,13 @@ from numpy.typing import NDArray
 from prfaas.sim.policies.contender import CONTENDERS
 from prfaas.sim.summary import CURVE
 from prfaas_cli.simulation import Comparison, Run
+from prfaas_cli.svg_plots import Plot, looks, plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Floats = NDArray[np.float64]
 
-_INCHES = (6.4, 3.6)
-#: Stands for the colour of the page's text until the SVG is in the page.
-_TEXT = "#0a0b0c"
-#: Told apart by eye on white and on black, by those who see few colours too.
-_COLOURS = (
-    "#0088cc", "#e07b00", "#009e73", "#cc5599", "#8a8a00", "#7a6ff0", "#d0453a", "#888888",
-)  # fmt: skip
-_STYLES = ("-", "--", "-.", ":")
 _STAGES = {
     "prfaas_prefill": "PrfaaS prefill",
     "pd_prefill": "PD prefill",
@@ -39,15 +29,6 @@ _QUEUES = {
     "decode_wait": "waiting for decode",
     "decode": "in decode",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """One figure: its heading, what it shows in words, and an `<svg>` element."""
-
-    title: str
-    words: str
-    svg: str
 
 
 def plots_of(comparison: Comparison) -> list[Plot]:
@@ -72,48 +53,12 @@ def _plots_of_run(run: Run) -> Iterator[Plot]:
 
 
 def _plot(title: str, words: str, runs: Sequence[Run], draw: Callable[..., None]) -> Plot:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(_style(title)):
-        figure = Figure(figsize=_INCHES, layout="constrained")
-        axes = figure.subplots()
-        axes.set_facecolor("none")
-        axes.grid(visible=True, alpha=0.25)
-        draw(axes, runs)
-        axes.legend(frameon=False, fontsize="small", ncols=2)
-        file = io.StringIO()
-        none = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(file, format="svg", transparent=True, metadata=none)
-    return Plot(title, words, _inline(file.getvalue(), title))
-
-
-def _style(title: str) -> dict[Any, Any]:
-    """Return settings by which the same runs give the same bytes, and text stays text."""
-    style = {"svg.hashsalt": title, "svg.fonttype": "none", "font.family": "sans-serif"}
-    parts = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    return style | dict.fromkeys(parts, _TEXT)
-
-
-def _inline(svg: str, title: str) -> str:
-    """Return the bare element, as wide as its place allows, in the colour of the text around."""
-    svg = svg[svg.index("<svg") :].replace(_TEXT, "currentColor")
-    size = re.compile(r' (?:width|height)="[\d.]+pt"')
-    return size.sub("", svg, count=2).replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
+    return plot(title, words, lambda axes: draw(axes, runs))
 
 
 def _looks_of(run: Run) -> dict[str, Any]:
     """Return the same looks for a policy in all figures."""
-    return _looks(CONTENDERS.index(run.contender.name))
-
-
-def _looks(index: int) -> dict[str, Any]:
-    return {
-        "color": _COLOURS[index % len(_COLOURS)],
-        "linestyle": _STYLES[index // 2 % len(_STYLES)],
-    }
+    return looks(CONTENDERS.index(run.contender.name))
 
 
 def _draw_ttft(axes: "Axes", runs: Sequence[Run]) -> None:
@@ -150,14 +95,14 @@ def _draw_stages(axes: "Axes", runs: Sequence[Run]) -> None:
     for index, (name, title) in enumerate(_STAGES.items()):
         shares = getattr(series, name)
         if shares.any():
-            _over_time(axes, series.edges_s, shares, title, _looks(index))
+            _over_time(axes, series.edges_s, shares, title, looks(index))
     axes.set(ylabel="share in use", ylim=(0, 1.05))
 
 
 def _draw_requests(axes: "Axes", runs: Sequence[Run]) -> None:
     series = runs[0].summary.series
     for index, (name, title) in enumerate(_QUEUES.items()):
-        _over_time(axes, series.edges_s, series.requests[name], title, _looks(index))
+        _over_time(axes, series.edges_s, series.requests[name], title, looks(index))
     axes.set(yscale="symlog", ylabel="requests", ylim=(0, None))
 
 

@@ -85,19 +85,15 @@ def _fire(environment: Environment, job: Job, sample: Sample) -> None:
     failed = None if sample.outcome is Outcome.ANSWERED else RuntimeError(str(sample.outcome))
     scale = 1e3 / job.dilation
     name = sample.tenant + (f" {sample.route}" if sample.route else "")
+    given: dict[str, Any] = {"name": name, "context": {}}
     fire: Callable[..., None] = environment.events.request.fire
-    given = {"name": name, "context": {}}
     if sample.first_s >= 0:
         first_ms = (sample.first_s - sample.due_s) * scale
-        fire(request_type="TTFT", response_time=first_ms, response_length=0, exception=None, **given)
+        told = {**given, "response_length": 0, "exception": None}
+        fire(request_type="TTFT", response_time=first_ms, **told)
     whole_ms = max(0.0, sample.last_s - sample.due_s) * scale
-    fire(
-        request_type="E2E",
-        response_time=whole_ms,
-        response_length=sample.tokens,
-        exception=failed,
-        **given,
-    )
+    told = {**given, "response_length": sample.tokens, "exception": failed}
+    fire(request_type="E2E", response_time=whole_ms, **told)
 
 
 def _local(options: argparse.Namespace) -> int:
