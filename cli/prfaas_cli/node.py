@@ -154,7 +154,7 @@ def check_node(
     output = Output(as_json=as_json)
     node = read_config(config) if config else None
     if node is None or not is_twin(node):
-        output.note("loading SGLang to see whether the plugin took; some 40 s on two cores")
+        output.note("loading SGLang to see whether the plugin took; a minute, on two cores")
     findings = check(node)
     passed = all(finding.ok for finding in findings)
     document = {"ok": passed, "checks": [finding.to_json() for finding in findings]}

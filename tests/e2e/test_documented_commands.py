@@ -1,4 +1,4 @@
-"""Every command of the README's shell blocks, as it stands there, on a deployment of our own."""
+"""Every command of the shell blocks of README.md and docs/metrics.md, on our own deployment."""
 
 import os
 import re
@@ -23,12 +23,12 @@ ELSEWHERE = ("make demo", "make test")
 
 
 def documented_commands() -> list[str]:
-    """Return the commands of README.md's plain code blocks, in order, continuation lines joined."""
-    blocks = re.findall(
-        r"^```\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE
-    )
+    """Return the commands of plain code blocks, in order, continuation lines joined."""
+    text = "".join((ROOT / name).read_text() for name in ("README.md", "docs/metrics.md"))
+    fences = re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    blocks = [block for language, block in fences if not language]
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    return [line for line in lines if re.match(r"(make|prfaasctl|curl|python|\.venv)\b", line)]
+    return [line for line in lines if re.match(r"(make|prfaasctl|curl|python|ip|\.venv)\b", line)]
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +47,7 @@ PORT = free_port()
 def own(command: str, state_dir: Path) -> list[str]:
     """Return the words of a documented command, pointed at this test's deployment and port."""
     words = shlex.split(command.replace("127.0.0.1:8080", f"127.0.0.1:{PORT}"))
+    words = [re.sub(r"^prfaas-(?=a$|b$)", f"prfaas-{NAME}-", word) for word in words]
     if words[0] == "prfaasctl":
         words[0] = str(BIN / "prfaasctl")
         if words[1] in OF_A_DEPLOYMENT:
@@ -82,3 +83,5 @@ def test_a_documented_command_works(command: str, state_dir: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     if command.startswith("curl"):
         assert '"choices"' in done.stdout, done.stdout
+    if "/metrics" in command:
+        assert "prfaas_transfer_engine_up 1.0" in done.stdout, done.stdout

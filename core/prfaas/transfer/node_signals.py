@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ _SHARES = (
     *("retransmit_share", "loss_share", "utilisation"),
     *("busy_share", "rwnd_limited_share", "sndbuf_limited_share"),
 )
+_FLAGS = ("is_up", "is_link_limited")
 _AMOUNTS = ("rtt_s", "min_rtt_s", "delivery_bytes_per_s", "available_bytes_per_s", "backlog_s")
 
 
@@ -68,14 +70,18 @@ def signals_from_json(raw: object) -> PeerSignals:
         values |= {name: _number(name, raw[name], limit) for name in names if name in raw}
     if "backlog_bytes" in raw:
         values["backlog_bytes"] = int(_number("backlog_bytes", raw["backlog_bytes"], math.inf))
-    if type(raw.get("is_up", True)) is not bool:
-        raise ValueError(f"is_up: {raw['is_up']!r}")
-    is_up = raw.get("is_up", True)
-    return PeerSignals(congestion=Congestion(raw.get("congestion", "none")), is_up=is_up, **values)
+    for name in _FLAGS:
+        if name in raw:
+            if type(raw[name]) is not bool:
+                raise ValueError(f"{name}: {raw[name]!r}, expected true or false")
+            values[name] = raw[name]
+    return PeerSignals(congestion=Congestion(raw.get("congestion", "none")), **values)
 
 
 def _number(name: str, value: object, limit: float) -> float:
-    is_number = type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
-    if not is_number or not 0 <= value <= limit:  # type: ignore[operator]
-        raise ValueError(f"{name}: {value!r}, expected 0 to {limit}")
-    return float(value)  # type: ignore[arg-type]
+    if type(value) in (int, float):
+        with suppress(OverflowError):  # an integer beyond all floats
+            number = float(value)  # type: ignore[arg-type]
+            if math.isfinite(number) and 0 <= number <= limit:
+                return number
+    raise ValueError(f"{name}: {value!r:.80}, expected 0 to {limit}")

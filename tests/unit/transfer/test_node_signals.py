@@ -19,6 +19,7 @@ SIGNALS = PeerSignals(
     sndbuf_limited_share=0.2,
     congestion=Congestion.BUILDING,
     is_up=False,
+    is_link_limited=True,
 )
 
 
@@ -52,6 +53,8 @@ def test_what_another_version_says_more_or_less_does_not_matter() -> None:
         {"node": "n", "peers": {"p": {"utilisation": 1.01}}},
         {"node": "n", "peers": {"p": {"congestion": "dreadful"}}},
         {"node": "n", "peers": {"p": {"is_up": 1}}},
+        {"node": "n", "peers": {"p": {"is_link_limited": None}}},
+        {"node": "n", "peers": {"p": {"rtt_s": 10**400}}},
         {"node": "n", "peers": {"x" * 129: {}}},
         {"node": "n", "peers": {str(number): {} for number in range(MAX_PEERS + 1)}},
     ],
