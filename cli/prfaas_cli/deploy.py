@@ -3,12 +3,13 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
-from prfaas.errors import PrfaasError, StateError
+from prfaas.errors import ConfigError, PrfaasError, StateError
 from prfaas_cli.place import (
     DEFAULT_NAME,
     DEFAULT_STATE_DIR,
@@ -19,12 +20,18 @@ from prfaas_cli.place import (
 )
 
 _TERMINATED = 143
+DEFAULT_RATE, DEFAULT_RTT = "100gbit", "20ms"
 
 
 def deploy(
     regions: Annotated[
-        str, typer.Option(help="Two names: the first prefills long prompts, the second decodes.")
-    ],
+        str | None,
+        typer.Option(help="Two names: the first prefills long prompts, the second decodes."),
+    ] = None,
+    topology: Annotated[
+        Path | None,
+        typer.Option(help="A file with regions, hosts and links (see docs/topology.md)."),
+    ] = None,
     model: Annotated[
         str, typer.Option(help="A tiny model's name or a model directory.")
     ] = "qwen3-next-tiny",
@@ -52,8 +59,10 @@ def deploy(
     dilation: Annotated[
         float, typer.Option(help="Twins: what all times are stretched by, the link's included.")
     ] = 1.0,
-    link_rate: Annotated[str, typer.Option(help="Configured rate of the WAN link.")] = "100gbit",
-    link_rtt: Annotated[str, typer.Option(help="Round trip of the WAN link.")] = "20ms",
+    link_rate: Annotated[
+        str | None, typer.Option(help="Configured rate of the WAN link; 100gbit.")
+    ] = None,
+    link_rtt: Annotated[str | None, typer.Option(help="Round trip of the WAN link; 20ms.")] = None,
     dtype: Annotated[str, typer.Option(help="Data type of the model.")] = "float32",
     security: Annotated[
         str, typer.Option(help="What crosses regions: off, secret or mtls (see docs/security.md).")
@@ -93,17 +102,21 @@ def deploy(
     as_json: JsonOption = False,
 ) -> None:
     """Start two emulated regions, the link, engines and gateway."""
+    from prfaas_cli.deploy_topology import chosen_regions, read_topology
     from prfaas_cli.deploy_twin import default_threshold, parse_instances
     from prfaas_cli.options import DeployOptions, check_options, find_model
     from prfaas_cli.output import Output
 
+    if topology is not None and (link_rate is not None or link_rtt is not None):
+        raise ConfigError("--topology: says what the links are; leave --link-rate, --link-rtt out")
+    topology_text = read_topology(topology)
     options = DeployOptions(
-        regions=tuple(part.strip() for part in regions.split(",")),
+        regions=chosen_regions(regions, topology_text),
         model_path=find_model(model),
         port=port,
         threshold_tokens=default_threshold(engine) if threshold is None else threshold,
-        link_rate=link_rate,
-        link_rtt=link_rtt,
+        link_rate=link_rate or DEFAULT_RATE,
+        link_rtt=link_rtt or DEFAULT_RTT,
         dtype=dtype,
         engine_args=tuple(engine_arg or ()),
         security=security,
@@ -118,6 +131,7 @@ def deploy(
         scale=scale,
         dilation=dilation,
         pool_bytes=pool_bytes,
+        topology=topology_text,
     )
     place = Place.of(state_dir, name)
     check_options(name, options, timeout_s=timeout)
@@ -241,13 +255,16 @@ class _Deploy:
             self._output.note(f"logs are kept in {self._place.logs}")
 
     def _show_plan(self) -> None:
+        from prfaas_cli.deploy_topology import link_lines
+
         first, second = self._options.regions
         options = self._options
         self._output.note(
             f"region {first}: prefill of prompts over {options.threshold_tokens} tokens"
         )
         self._output.note(f"region {second}: gateway, etcd, prefill of shorter prompts, decode")
-        self._output.note(f"link: {options.link_rate}, {options.link_rtt} round trip (configured)")
+        for line in link_lines(self._place.name, options):
+            self._output.note(line)
         for line in _engine_lines(options):
             self._output.note(line)
         self._output.note(f"security between regions: {options.security}")

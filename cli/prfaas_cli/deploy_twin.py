@@ -61,7 +61,12 @@ def scaled_link(link: "LinkSpec", options: "DeployOptions") -> "LinkSpec":
     if options.engine != EngineKind.TWIN:
         return link
     rate_bits_per_s = int(link.rate_bits_per_s / (options.scale * options.dilation))
-    return replace(link, rate_bits_per_s=rate_bits_per_s, delay_s=link.delay_s * options.dilation)
+    return replace(
+        link,
+        rate_bits_per_s=rate_bits_per_s,
+        delay_s=link.delay_s * options.dilation,
+        jitter_s=link.jitter_s * options.dilation,
+    )
 
 
 def twin_problems(options: "DeployOptions") -> Iterator[str]:

@@ -1,7 +1,8 @@
 """What a person asks of `deploy`, checked; no effect on the machine."""
 
 import math
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
@@ -26,7 +27,8 @@ class DeployOptions:
 
     `instances` are the numbers of prefills in the first region, of prefills and of decodes in the
     second. `profiles` (one per region), `scale` and `dilation` are the twin's. `pool_bytes` is the
-    size of each region's prefix pool; 0: none.
+    size of each region's prefix pool; 0: none. `topology` is the text of a topology file, which
+    then says what the links are; empty: two regions and one link.
     """
 
     regions: tuple[str, ...]
@@ -49,6 +51,7 @@ class DeployOptions:
     scale: float = 1000.0
     dilation: float = 1.0
     pool_bytes: int = 0
+    topology: str = ""
 
     @property
     def is_twin(self) -> bool:
@@ -79,24 +82,36 @@ class DeployOptions:
 
     def differences(self, other: "DeployOptions") -> list[str]:
         """Return what differs, as `option: running value -> asked value`."""
+        names = [item.name for item in fields(self)]
+        pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
         return [
-            f"{_option(item.name)}: {_shown(getattr(self, item.name))}"
-            f" -> {_shown(getattr(other, item.name))}"
-            for item in fields(self)
-            if getattr(self, item.name) != getattr(other, item.name)
+            f"{_option(name)}: {_shown(name, mine)} -> {_shown(name, its)}"
+            for name, mine, its in pairs
+            if mine != its
         ]
 
 
 def topology_of(name: str, options: DeployOptions) -> "Topology":
-    """Return the regions and the link.
+    """Return the regions and the links, as they must be emulated.
 
     Raises:
         ConfigError: naming the option and what is allowed.
     """
-    from prfaas_netem import Topology
+    from prfaas_netem import Topology, parse_topology
 
-    link = scaled_link(_link_of(options), options)
-    return Topology.plan(deployment=name, regions=options.regions, link=link)
+    if not options.topology:
+        link = scaled_link(_link_of(options), options)
+        return Topology.plan(deployment=name, regions=options.regions, link=link)
+    try:
+        topology = replace(parse_topology(options.topology), deployment=name)
+    except ConfigError as error:
+        raise ConfigError(f"--topology: {error}") from None
+    for region in options.regions:
+        if region not in topology.regions:
+            allowed = ", ".join(topology.regions)
+            raise ConfigError(f"--regions: {region!r} is not in --topology; allowed: {allowed}")
+    stretch = options.dilation if options.is_twin else 1.0
+    return topology.mapped(lambda link: scaled_link(link, options), stretch=stretch)
 
 
 def _link_of(options: DeployOptions) -> "LinkSpec":
@@ -114,18 +129,7 @@ def check_options(name: str, options: DeployOptions, *, timeout_s: float) -> Non
     Raises:
         ProblemsError: all of them, exit code 2.
     """
-    from prfaas_netem import Topology
-
-    found = []
-    checks = (
-        lambda: Topology.plan(deployment=name, regions=options.regions),
-        lambda: scaled_link(_link_of(options), options),
-    )
-    for check in checks:
-        try:
-            check()
-        except ConfigError as error:
-            found.append(str(error))
+    found = list(_link_problems(name, options))
     if not 1 <= options.port <= 65535:
         found.append(f"--port {options.port}: allowed is 1 to 65535")
     if not 0 <= options.threshold_tokens <= 1 << 30:
@@ -156,6 +160,28 @@ def check_options(name: str, options: DeployOptions, *, timeout_s: float) -> Non
         raise ProblemsError(found, exit_code=_BAD_OPTION)
 
 
+def _link_problems(name: str, options: DeployOptions) -> Iterator[str]:
+    from prfaas_netem import Topology
+
+    if len(options.regions) != 2:
+        yield f"--regions: {len(options.regions)} given; allowed: two, as in a,b"
+    checks = (
+        (
+            lambda: (
+                len(options.regions) == 2
+                and Topology.plan(deployment=name, regions=options.regions)
+            )
+        ),
+        lambda: scaled_link(_link_of(options), options),
+        lambda: options.topology and topology_of(name, options),
+    )
+    for check in checks:
+        try:
+            check()
+        except ConfigError as error:
+            yield str(error)
+
+
 def find_model(name_or_directory: str) -> str:
     """Return the model directory: a path as given, else a tiny model of that name."""
     from prfaas_cpu.models import default_models_dir
@@ -170,5 +196,7 @@ def _option(field: str) -> str:
     return "--" + names.get(field, field).replace("_", "-")
 
 
-def _shown(value: Any) -> str:
+def _shown(option: str, value: Any) -> str:
+    if option == "topology":
+        return "another file" if value else "none"
     return ",".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)

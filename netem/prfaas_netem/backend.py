@@ -9,8 +9,9 @@ from prfaas_netem.link_spec import LinkSpec
 from prfaas_netem.namespace import throwaway
 from prfaas_netem.packet_queue import PacketQueue
 from prfaas_netem.rules import probe_queue_rule
-from prfaas_netem.topology import Direction, Topology
+from prfaas_netem.topology import Topology
 from prfaas_netem.user_space_link import UserSpaceLink
+from prfaas_netem.ways import Direction
 
 BACKENDS = ("kernel", "nfqueue")
 
@@ -68,11 +69,14 @@ def choose(wanted: str = "auto") -> str:
     raise PreflightError(f"the link cannot be emulated: this kernel has {need}")
 
 
-def open_backend(name: str, topology: Topology) -> Backend:
-    """Start a backend for the topology's link; the calling thread is inside the router."""
+def open_backend(name: str, topology: Topology, *, seed: int) -> Backend:
+    """Start a backend for the topology's links; the calling thread is inside the router.
+
+    `seed` is for a link in user space: the same packets meet the same chances.
+    """
     if name == KernelLink.name:
         return KernelLink(topology)
-    return UserSpaceLink(topology)
+    return UserSpaceLink(topology, seed=seed)
 
 
 def _probe_nfqueue() -> bool:

@@ -6,7 +6,8 @@ from typing import Any
 from prfaas.errors import PreflightError
 from prfaas_netem import namespace
 from prfaas_netem.route_socket import index_of, route_socket_in
-from prfaas_netem.topology import PREFIX_BITS, WAN_INTERFACE, Topology, router_interface
+from prfaas_netem.topology import PREFIX_BITS, WAN_INTERFACE, Topology
+from prfaas_netem.ways import Port, router_interface
 
 _LOOPBACK = 1
 _UP = 1
@@ -27,44 +28,70 @@ def raise_loopback(name: str) -> None:
         socket.link("set", index=_LOOPBACK, state="up")
 
 
-def pair_is_right(topology: Topology, region: str) -> bool:
-    """Return whether the region's and the router's interfaces exist and are each other's peer."""
-    with route_socket_in(topology.namespace(region)) as socket:
+def bridge_is_right(topology: Topology, region: str) -> bool:
+    """Return whether the router has the bridge of a region with several hosts."""
+    with route_socket_in(topology.router_namespace) as socket:
+        index = index_of(socket, router_interface(region))
+        return index is not None and _kind(socket, index) == "bridge" and _is_up(socket, index)
+
+
+def make_bridge(topology: Topology, region: str) -> None:
+    """Make the bridge to a region's hosts; a wire of an earlier region with one host goes."""
+    with route_socket_in(topology.router_namespace) as socket:
+        index = index_of(socket, router_interface(region))
+        if index is None or _kind(socket, index) != "bridge":
+            _delete(socket, router_interface(region))
+            socket.link("add", ifname=router_interface(region), kind="bridge")
+        index = index_of(socket, router_interface(region))
+        socket.link("set", index=index, state="up")
+
+
+def pair_is_right(topology: Topology, port: Port) -> bool:
+    """Return whether the host's and the router's interfaces exist and are each other's peer."""
+    with route_socket_in(port.namespace) as socket:
         here, here_peer = _index_and_peer(socket, WAN_INTERFACE)
     with route_socket_in(topology.router_namespace) as socket:
-        there, there_peer = _index_and_peer(socket, router_interface(region))
+        there, there_peer = _index_and_peer(socket, port.interface)
     return here is not None and there is not None and (here, there) == (there_peer, here_peer)
 
 
-def make_pair(topology: Topology, region: str) -> None:
-    """Connect a region to the router; what is left of an earlier pair goes first."""
+def make_pair(topology: Topology, port: Port) -> None:
+    """Connect a host to the router; what is left of an earlier pair goes first."""
     router = topology.router_namespace
     with route_socket_in(router) as socket:
-        _delete(socket, router_interface(region))
-    with route_socket_in(topology.namespace(region)) as socket:
+        _delete(socket, port.interface)
+    with route_socket_in(port.namespace) as socket:
         _delete(socket, WAN_INTERFACE)
         with namespace.path_of(router).open("rb") as target:
-            peer = {"ifname": router_interface(region), "net_ns_fd": target.fileno()}
+            peer = {"ifname": port.interface, "net_ns_fd": target.fileno()}
             socket.link("add", ifname=WAN_INTERFACE, kind="veth", peer=peer)
 
 
-def addresses_are_right(topology: Topology, region: str) -> bool:
+def addresses_are_right(topology: Topology, port: Port) -> bool:
     """Return whether both ends are up with their one address, and the default route stands."""
+    gateway = topology.router_address(port.region)
     with route_socket_in(topology.router_namespace) as socket:
-        router = _is_settled(socket, router_interface(region), topology.router_address(region))
-    with route_socket_in(topology.namespace(region)) as socket:
-        here = _is_settled(socket, WAN_INTERFACE, topology.address(region))
-        return router and here and _gateways(socket) == [topology.router_address(region)]
+        router = _is_settled(socket, router_interface(port.region), gateway)
+        if port.bridge is not None:
+            router = router and _is_port(socket, port.interface, port.bridge)
+    with route_socket_in(port.namespace) as socket:
+        here = _is_settled(socket, WAN_INTERFACE, port.address)
+        return router and here and _gateways(socket) == [gateway]
 
 
-def make_addresses(topology: Topology, region: str) -> None:
+def make_addresses(topology: Topology, port: Port) -> None:
     """Address both ends of a pair, bring them up, route everything through the router."""
+    gateway = topology.router_address(port.region)
     with route_socket_in(topology.router_namespace) as socket:
-        _settle(socket, router_interface(region), topology.router_address(region))
-    with route_socket_in(topology.namespace(region)) as socket:
-        _settle(socket, WAN_INTERFACE, topology.address(region))
+        _settle(socket, router_interface(port.region), gateway)
+        if port.bridge is not None:
+            bridge = index_of(socket, port.bridge)
+            index = index_of(socket, port.interface)
+            socket.link("set", index=index, master=bridge, state="up")
+    with route_socket_in(port.namespace) as socket:
+        _settle(socket, WAN_INTERFACE, port.address)
         socket.flush_routes(dst_len=0, table=254)
-        socket.route("add", dst="default", gateway=topology.router_address(region))
+        socket.route("add", dst="default", gateway=gateway)
 
 
 def forwarding_is_on(topology: Topology) -> bool:
@@ -107,6 +134,19 @@ def _write_sysctl(key: str, value: str) -> None:
 
 def _is_up(socket: Any, index: int) -> bool:
     return bool(socket.link("get", index=index)[0]["flags"] & _UP)
+
+
+def _kind(socket: Any, index: int) -> str | None:
+    information = socket.link("get", index=index)[0].get_attr("IFLA_LINKINFO")
+    return None if information is None else information.get_attr("IFLA_INFO_KIND")
+
+
+def _is_port(socket: Any, interface: str, bridge: str) -> bool:
+    index = index_of(socket, interface)
+    if index is None or not _is_up(socket, index):
+        return False
+    master = socket.link("get", index=index)[0].get_attr("IFLA_MASTER")
+    return master is not None and master == index_of(socket, bridge)
 
 
 def _index_and_peer(socket: Any, interface: str) -> tuple[int | None, int | None]:

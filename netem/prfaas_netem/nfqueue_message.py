@@ -8,6 +8,7 @@ import struct
 from typing import NamedTuple
 
 COPY_BYTES = 64
+COPY_ALL_BYTES = 0xFFFF
 
 _SUBSYSTEM = 3 << 8
 _PACKET, _VERDICT, _CONFIG, _BATCH = (_SUBSYSTEM | kind for kind in range(4))
@@ -32,10 +33,14 @@ _FAMILY_IPV4 = 2
 
 
 class Packet(NamedTuple):
-    """A packet that waits for its verdict: its id in the queue and its length with IP header."""
+    """A packet that waits for its verdict: its id in the queue and its length with IP header.
+
+    `payload` is what was copied of it, from the IP header on: all, where its size is `length`.
+    """
 
     id: int
     length: int
+    payload: bytes = b""
 
 
 class Acknowledgement(NamedTuple):
@@ -60,10 +65,11 @@ def bind(queue: int, *, sequence: int) -> bytes:
     return _config(queue, _attribute(_CONFIG_COMMAND, command), sequence)
 
 
-def copy_headers(queue: int, *, sequence: int) -> bytes:
-    """Ask for the first bytes of each packet; from then on packets come."""
+def copy_packets(queue: int, *, whole: bool, sequence: int) -> bytes:
+    """Ask for the first bytes of each packet, or all; from the first request on packets come."""
+    size = COPY_ALL_BYTES if whole else COPY_BYTES
     return _config(
-        queue, _attribute(_CONFIG_COPY, struct.pack(">IB", COPY_BYTES, _COPY_PACKET)), sequence
+        queue, _attribute(_CONFIG_COPY, struct.pack(">IB", size, _COPY_PACKET)), sequence
     )
 
 
@@ -82,6 +88,16 @@ def super_packets(queue: int, *, on: bool, sequence: int) -> bytes:
 def drop(queue: int, packet_id: int) -> bytes:
     """Drop one packet."""
     return _verdict(_VERDICT, queue, _DROP, packet_id)
+
+
+def accept(queue: int, packet_id: int) -> bytes:
+    """Let one packet go."""
+    return _verdict(_VERDICT, queue, _ACCEPT, packet_id)
+
+
+def replace(queue: int, packet_id: int, payload: bytes) -> bytes:
+    """Let one packet go with other bytes, from the IP header on."""
+    return _verdict(_VERDICT, queue, _ACCEPT, packet_id, _attribute(_PAYLOAD, payload))
 
 
 def accept_up_to(queue: int, packet_id: int) -> bytes:
@@ -116,6 +132,7 @@ def _decode_one(data: bytes, start: int, end: int, kind: int, sequence: int) -> 
 
 def _decode_packet(data: bytes, offset: int, end: int) -> Message:
     packet_id = length = None
+    payload = b""
     while offset + 4 <= end:
         size, kind = _ATTRIBUTE.unpack_from(data, offset)
         kind &= _TYPE_MASK
@@ -125,12 +142,13 @@ def _decode_packet(data: bytes, offset: int, end: int) -> Message:
             packet_id = _ID.unpack_from(data, offset + 4)[0]
         elif kind == _CAPTURED_LENGTH and size >= 8:
             length = _ID.unpack_from(data, offset + 4)[0]
-        elif kind == _PAYLOAD and length is None:
-            length = size - 4  # given whole, so there is no other length
+        elif kind == _PAYLOAD:
+            payload = data[offset + 4 : offset + size]
         offset += (size + 3) & ~3
     if packet_id is None:
         return Malformed("packet without id")
-    return Packet(packet_id, length or 0)
+    # Without a length of its own the packet was given whole.
+    return Packet(packet_id, len(payload) if length is None else length, payload)
 
 
 def _attribute(kind: int, value: bytes) -> bytes:
@@ -143,7 +161,7 @@ def _config(queue: int, attributes: bytes, sequence: int) -> bytes:
     return header + _FAMILY.pack(0, 0, queue) + attributes
 
 
-def _verdict(kind: int, queue: int, verdict: int, packet_id: int) -> bytes:
-    body = _attribute(_VERDICT_HEADER, _VERDICT_BODY.pack(verdict, packet_id))
+def _verdict(kind: int, queue: int, verdict: int, packet_id: int, more: bytes = b"") -> bytes:
+    body = _attribute(_VERDICT_HEADER, _VERDICT_BODY.pack(verdict, packet_id)) + more
     header = _HEADER.pack(_FIRST_ATTRIBUTE + len(body), kind, _REQUEST, 0, 0)
     return header + _FAMILY.pack(0, 0, queue) + body

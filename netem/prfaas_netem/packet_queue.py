@@ -41,7 +41,7 @@ class PacketQueue:
             self._ask(length)
             mode = message.super_packets(number, on=super_packets, sequence=self._next())
             self._ask(mode)
-            self._ask(message.copy_headers(number, sequence=self._next()))
+            self._ask(message.copy_packets(number, whole=False, sequence=self._next()))
         except BaseException:
             self._socket.close()
             raise
@@ -63,6 +63,13 @@ class PacketQueue:
         """Let a packet and all that came before it go."""
         self._socket.send(message.accept_up_to(self.number, last_id))
 
+    def release_one(self, packet_id: int, payload: bytes | None = None) -> None:
+        """Let one packet go, with other bytes where given."""
+        if payload is None:
+            self._socket.send(message.accept(self.number, packet_id))
+        else:
+            self._socket.send(message.replace(self.number, packet_id, payload))
+
     def drop(self, packet_ids: list[int]) -> None:
         """Drop packets."""
         self._socket.send(b"".join(message.drop(self.number, each) for each in packet_ids))
@@ -71,6 +78,10 @@ class PacketQueue:
         """Switch between super-packets and wire packets for packets to come."""
         request = message.super_packets(self.number, on=not split, sequence=self._next())
         self._socket.send(request)
+
+    def copy_whole(self, whole: bool) -> None:
+        """Get the bytes of packets to come, or only their headers."""
+        self._socket.send(message.copy_packets(self.number, whole=whole, sequence=self._next()))
 
     def kernel_drops(self) -> int:
         """Return how many packets the kernel dropped because the queue was full or unread."""

@@ -119,8 +119,8 @@ def measure_loss(
     Raises: StateError when a region's namespace is missing or not addressed.
     """
     with (
-        _bound(topology, target, socket.SOCK_DGRAM) as receiver,
-        _bound(topology, source, socket.SOCK_DGRAM) as sender,
+        bound_socket(topology, target, socket.SOCK_DGRAM) as receiver,
+        bound_socket(topology, source, socket.SOCK_DGRAM) as sender,
     ):
         sender.connect(receiver.getsockname())
         receiver.setblocking(False)
@@ -132,14 +132,18 @@ def measure_loss(
             if number % _LOSS_BATCH == _LOSS_BATCH - 1:
                 time.sleep(0.01)
                 _drain(receiver, arrived)
-        deadline = time.monotonic() + topology.link.delay_s + 2.0
+        deadline = time.monotonic() + topology.way(source, target).spec.delay_s + 2.0
         while len(arrived) < count and time.monotonic() < deadline:
             time.sleep(0.05)
             _drain(receiver, arrived)
     return LossMeasurement(sent=count, lost=count - len(arrived))
 
 
-def _bound(topology: Topology, region: str, kind: socket.SocketKind) -> socket.socket:
+def bound_socket(topology: Topology, region: str, kind: socket.SocketKind) -> socket.socket:
+    """Return a socket in a region, bound to its address and a free port.
+
+    Raises: StateError when the region's namespace is missing or not addressed.
+    """
     with inside(topology.namespace(region)):
         result = socket.socket(socket.AF_INET, kind)
     try:
@@ -151,14 +155,14 @@ def _bound(topology: Topology, region: str, kind: socket.SocketKind) -> socket.s
 
 
 def _listener(topology: Topology, region: str) -> socket.socket:
-    result = _bound(topology, region, socket.SOCK_STREAM)
+    result = bound_socket(topology, region, socket.SOCK_STREAM)
     result.listen(16)
     result.settimeout(_GRACE_S)
     return result
 
 
 def _handshake_s(topology: Topology, source: str, listener: socket.socket) -> float | None:
-    with _bound(topology, source, socket.SOCK_STREAM) as caller:
+    with bound_socket(topology, source, socket.SOCK_STREAM) as caller:
         caller.settimeout(_PROBE_TIMEOUT_S)
         caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         start = time.perf_counter()
@@ -174,7 +178,7 @@ def _handshake_s(topology: Topology, source: str, listener: socket.socket) -> fl
 
 
 def _connection(topology: Topology, region: str, listener: socket.socket) -> socket.socket:
-    result = _bound(topology, region, socket.SOCK_STREAM)
+    result = bound_socket(topology, region, socket.SOCK_STREAM)
     result.settimeout(_GRACE_S)
     try:
         result.connect(listener.getsockname())

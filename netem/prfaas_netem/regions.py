@@ -8,6 +8,7 @@ from typing import NamedTuple
 from prfaas.errors import StateError
 from prfaas_netem import interface, namespace, owner, preflight, rules
 from prfaas_netem.topology import Topology, check_deployment
+from prfaas_netem.ways import Port
 
 
 class Piece(NamedTuple):
@@ -94,7 +95,19 @@ def _pieces(topology: Topology) -> Iterator[Piece]:
 
 
 def _region_pieces(topology: Topology, region: str) -> Iterator[Piece]:
-    name = topology.namespace(region)
+    ports = topology.ports(region)
+    if ports[0].bridge is not None:
+        yield Piece(
+            f"bridge of region {region}",
+            partial(interface.bridge_is_right, topology, region),
+            partial(interface.make_bridge, topology, region),
+        )
+    for port in ports:
+        yield from _host_pieces(topology, port)
+
+
+def _host_pieces(topology: Topology, port: Port) -> Iterator[Piece]:
+    name = port.namespace
     yield Piece(
         f"TCP buffers of {name}",
         partial(interface.buffers_are_large, name),
@@ -102,13 +115,13 @@ def _region_pieces(topology: Topology, region: str) -> Iterator[Piece]:
     )
     yield Piece(
         f"interface of {name}",
-        partial(interface.pair_is_right, topology, region),
-        partial(interface.make_pair, topology, region),
+        partial(interface.pair_is_right, topology, port),
+        partial(interface.make_pair, topology, port),
     )
     yield Piece(
         f"addresses of {name}",
-        partial(interface.addresses_are_right, topology, region),
-        partial(interface.make_addresses, topology, region),
+        partial(interface.addresses_are_right, topology, port),
+        partial(interface.make_addresses, topology, port),
     )
 
 

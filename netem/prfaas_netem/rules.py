@@ -5,10 +5,12 @@ whose rules are being repaired, is down; it is never a short cut.
 """
 
 import subprocess
+from collections.abc import Iterator
 
 from prfaas.errors import PreflightError
 from prfaas_netem.namespace import inside
-from prfaas_netem.topology import Direction, Topology
+from prfaas_netem.topology import Topology
+from prfaas_netem.ways import Direction
 
 _CHAIN = "FORWARD"
 _ACCEPT_ALL = ("-j", "ACCEPT")
@@ -19,7 +21,7 @@ def queue_rules_stand(topology: Topology) -> bool:
     with inside(topology.router_namespace):
         if f"-P {_CHAIN} DROP" not in _run("-S", _CHAIN).stdout.splitlines():
             return False
-        return all(_has(_queue_rule(direction)) for direction in topology.directions())
+        return all(_has(rule) for rule in _rules(topology))
 
 
 def make_queue_rules(topology: Topology) -> None:
@@ -27,8 +29,8 @@ def make_queue_rules(topology: Topology) -> None:
     with inside(topology.router_namespace):
         _iptables("-P", _CHAIN, "DROP")
         _iptables("-F", _CHAIN)
-        for direction in topology.directions():
-            _iptables("-A", _CHAIN, *_queue_rule(direction))
+        for rule in _rules(topology):
+            _iptables("-A", _CHAIN, *rule)
 
 
 def set_kernel_path(topology: Topology, *, open_: bool) -> None:
@@ -44,6 +46,16 @@ def probe_queue_rule() -> None:
     Raises: PreflightError when the kernel or iptables cannot.
     """
     _iptables("-A", _CHAIN, "-j", "NFQUEUE", "--queue-num", "0")
+
+
+def _rules(topology: Topology) -> Iterator[tuple[str, ...]]:
+    """Yield the rules that stand: queues between regions, free ways between hosts of one."""
+    for direction in topology.directions():
+        yield _queue_rule(direction)
+    for region in topology.regions:
+        bridge = topology.ports(region)[0].bridge
+        if bridge is not None:  # some kernels show bridged packets to this chain, some do not
+            yield ("-i", bridge, "-o", bridge, *_ACCEPT_ALL)
 
 
 def _queue_rule(direction: Direction) -> tuple[str, ...]:

@@ -2,33 +2,43 @@
 
 import random
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from prfaas_netem import rules
+from prfaas_netem.held_packets import HeldPackets
 from prfaas_netem.link_spec import LinkSpec
+from prfaas_netem.packet_copies import PacketCopies
 from prfaas_netem.packet_queue import PacketQueue
 from prfaas_netem.shaper import Shaper
-from prfaas_netem.topology import Direction, Topology
+from prfaas_netem.topology import Topology
+from prfaas_netem.ways import Direction
 
 
 class QueuedDirection:
-    """One direction: its queue, its shaper, and the packets it holds, oldest first."""
+    """One direction: its queue, its shaper, and the packets it holds."""
 
-    def __init__(self, direction: Direction, spec: LinkSpec) -> None:
-        self.shaper = Shaper(spec, chance=random.random)
+    def __init__(
+        self, direction: Direction, spec: LinkSpec, *, copies: PacketCopies, seed: int
+    ) -> None:
+        # Each direction has chances of its own, so that traffic of one changes nothing in another.
+        chances = random.Random(f"{seed} {direction.source} {direction.target}")  # noqa: S311
+        self.shaper = Shaper(spec, chance=chances.random)
         self.queue = PacketQueue(direction.queue, super_packets=not spec.splits_super_packets)
-        self._held: deque[tuple[float, int]] = deque()
+        self._held = HeldPackets(self.queue, copies)
+        if spec.needs_payload:
+            self.queue.copy_whole(True)
 
     def apply(self, spec: LinkSpec) -> None:
         """Change from now on; packets already held move by the change of delay and keep order."""
         before, self.shaper.spec = self.shaper.spec, spec
         if before.splits_super_packets != spec.splits_super_packets:
             self.queue.split_super_packets(spec.splits_super_packets)
+        if before.needs_payload != spec.needs_payload:
+            self.queue.copy_whole(spec.needs_payload)
         shift_s = spec.delay_s - before.delay_s
         if shift_s:
-            self._held = deque((due + shift_s, packet_id) for due, packet_id in self._held)
+            self._held.shift(shift_s)
             self.shaper.shift(shift_s)
 
     def admit(self) -> None:
@@ -36,27 +46,22 @@ class QueuedDirection:
         packets = self.queue.receive()
         now = time.monotonic()
         dropped = []
-        for packet_id, length in packets:
-            due = self.shaper.admit(now, length)
-            if due is None:
-                dropped.append(packet_id)
+        for packet in packets:
+            fate = self.shaper.admit(now, packet.length)
+            if fate is None:
+                dropped.append(packet.id)
             else:
-                self._held.append((due, packet_id))
+                self._held.add(packet, fate)
         if dropped:
             self.queue.drop(dropped)
 
     def release(self, now: float) -> None:
-        """Let go what is due, all in one verdict."""
-        held = self._held
-        last_id = None
-        while held and held[0][0] <= now:
-            last_id = held.popleft()[1]
-        if last_id is not None:
-            self.queue.release(last_id)
+        """Let go what is due."""
+        self._held.release(now)
 
     def next_due(self) -> float | None:
         """Return when `release` has something to do, on the monotonic clock."""
-        return self._held[0][0] if self._held else None
+        return self._held.next_due()
 
     def report(self) -> dict[str, Any]:
         """Return mode and counters."""
@@ -69,6 +74,11 @@ class QueuedDirection:
                 "loss": shaper.lost_packets,
                 "queue": shaper.overflow_packets,
                 "kernel": self.queue.kernel_drops(),
+            },
+            "harmed": {
+                "corrupted": shaper.corrupted_packets,
+                "duplicated": shaper.duplicated_packets,
+                "reordered": shaper.reordered_packets,
             },
             "held_packets": len(self._held),
             "netlink_errors": self.queue.malformed_messages + self.queue.refused_requests,
@@ -83,13 +93,17 @@ class UserSpaceLink:
 
     name = "nfqueue"
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, *, seed: int) -> None:
         # A kernel link that was killed leaves the way past the queues open.
         rules.set_kernel_path(topology, open_=False)
         self._directions: dict[Direction, QueuedDirection] = {}
+        self._copies = PacketCopies()
         try:
             for direction in topology.directions():
-                self._directions[direction] = QueuedDirection(direction, topology.link)
+                spec = topology.way(direction.source, direction.target).spec
+                self._directions[direction] = QueuedDirection(
+                    direction, spec, copies=self._copies, seed=seed
+                )
         except BaseException:
             self.close()
             raise
@@ -124,3 +138,4 @@ class UserSpaceLink:
         """Give the queues up: packets in them are dropped, and the link is down."""
         for each in self._directions.values():
             each.queue.close()
+        self._copies.close()

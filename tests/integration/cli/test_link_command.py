@@ -16,10 +16,13 @@ from prfaas_cli.output import Output
 from prfaas_cli.place import Place
 from prfaas_cli.process_plan import plan_deployment
 from prfaas_cli.sweep import sweep
+from prfaas_netem import inside
+from prfaas_netem.traffic_control import run_tc
 
 pytestmark = pytest.mark.root
 
 NAME = "clilink"
+TRIES = 3  # a busy machine delays packets
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +49,8 @@ def times_ready(place: Place) -> int:
     return log.read_text().count('"ready"') if log.exists() else 0
 
 
-def run(place: Place, *arguments: str, code: int = 0) -> Any:
-    """Run with --json and return the document."""
+def run(place: Place, *arguments: str, code: int | None = 0) -> Any:
+    """Run with --json and return the document; any exit status will do for None."""
     flags = ["--name", NAME, "--state-dir", str(place.root), "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "prfaas_cli", *arguments, *flags],
@@ -56,8 +59,12 @@ def run(place: Place, *arguments: str, code: int = 0) -> Any:
         timeout=60,
         check=False,
     )
-    assert done.returncode == code, done.stderr
+    assert code in (None, done.returncode), done.stderr
     return json.loads(done.stdout)
+
+
+def loss(document: dict[str, Any]) -> dict[str, float]:
+    return {way["from"]: way["spec"]["loss"] for way in document["directions"]}
 
 
 def delays(document: dict[str, Any]) -> dict[str, float]:
@@ -96,6 +103,62 @@ def test_one_way_changes_one_way(place: Place) -> None:
     run(place, "link", "set", "a-b", "--loss", "0%", "--rtt", "20ms")
 
 
+def test_one_way_outlives_the_emulator_as_well(place: Place) -> None:
+    run(place, "link", "set", "b-a", "--one-way", "--loss", "3%", "--loss-correlation", "50%")
+    before = times_ready(place)
+    os.kill(read(place.supervisor_file)["processes"]["link"]["pid"], signal.SIGKILL)
+    until(lambda: times_ready(place) == before + 1)
+    after = run(place, "link", "show", "--no-measure")
+    assert loss(after) == {"a": 0, "b": 0.03}
+    run(place, "link", "set", "a-b", "--loss", "0%")
+
+
+def test_a_preset_and_what_differs_from_it(place: Place) -> None:
+    document = run(place, "link", "set", "a-b", "--preset", "metro", "--rate", "50mbit")
+    assert delays(document) == {"a": 0.0005, "b": 0.0005}
+    assert {way["spec"]["rate_bits_per_s"] for way in document["directions"]} == {50 * 10**6}
+    assert (
+        "'moon'; allowed: metro"
+        in run(place, "link", "set", "a-b", "--preset", "moon", code=2)["error"]
+    )
+    run(place, "link", "set", "a-b", "--preset", "cross-region", "--rate", "1gbit")
+
+
+def test_probe_finds_the_link_as_set(place: Place) -> None:
+    run(place, "link", "set", "a-b", "--preset", "metro", "--rtt", "10ms", "--rate", "50mbit")
+    run(place, "link", "set", "a-b", "--one-way", "--loss", "2%", "--duplication", "1%")
+    for _ in range(TRIES):
+        document = run(place, "link", "probe", code=None)
+        if document["as_set"]:
+            break
+    assert document["as_set"], document
+    (there, back) = document["ways"]
+    assert (there["from"], back["from"]) == ("a", "b")
+    found = {check["quantity"]: check for check in there["checks"]}
+    assert found["loss"]["set"] == 0.02
+    assert found["loss"]["measured"] > 0.005
+    assert found["duplication"]["measured"] > 0.003
+    assert found["rate"]["measured"] < 58e6
+
+
+def test_probe_notices_a_link_that_is_not_as_set(place: Place) -> None:
+    """A queue behind the emulator's back that lets nothing through in time."""
+    calm = ("--preset", "metro", "--jitter", "0ms", "--rtt", "10ms", "--rate", "50mbit")
+    run(place, "link", "set", "a-b", *calm)
+    tbf = ("root", "tbf", "rate", "5mbit", "burst", "10000", "limit", "100000")
+    interface = ("dev", "to-b")
+    with inside(f"prfaas-{NAME}-wan"):
+        run_tc("qdisc", "replace", *interface, *tbf)
+    try:
+        document = run(place, "link", "probe", "a-b", code=1)
+    finally:
+        with inside(f"prfaas-{NAME}-wan"):
+            run_tc("qdisc", "del", *interface, "root")
+    run(place, "link", "set", "a-b", "--preset", "cross-region", "--rate", "1gbit")
+    verdicts = {check["quantity"]: check["verdict"] for check in document["ways"][0]["checks"]}
+    assert verdicts["rate"] == "off"
+
+
 @pytest.mark.parametrize("link", ["a-c", "ab", "a-b-a", "a-a"])
 def test_a_link_that_is_not_there_is_named(place: Place, link: str) -> None:
     assert link in run(place, "link", "set", link, "--rtt", "20ms", code=2)["error"]
@@ -122,4 +185,4 @@ def test_without_json_it_is_told_to_people(place: Place) -> None:
         timeout=60,
         check=True,
     )
-    assert "a -> b: 1gbit, 10ms one way (configured)" in people.stdout
+    assert "a -> b: 1gbit, 10ms one way ±0.1ms (configured)" in people.stdout

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -52,9 +53,9 @@ class Emulator:
 
 
 @contextlib.contextmanager
-def deployed(link, folder, backend):
+def deployed(topology, folder, backend):
     """Regions with a running emulator of their own, all gone afterwards."""
-    topology = Topology.plan(deployment=f"t{os.getpid()}n{next(_numbers)}", link=link)
+    topology = replace(topology, deployment=f"t{os.getpid()}n{next(_numbers)}")
     emulator = Emulator(topology, folder, backend)
     try:
         regions.create(topology)
@@ -70,8 +71,9 @@ def deploy(tmp_path):
     """Deploy regions with a link; give the emulator."""
     with contextlib.ExitStack() as stack:
 
-        def make(link=None, backend="auto"):
-            return stack.enter_context(deployed(link or LinkSpec.default(), tmp_path, backend))
+        def make(link=None, *, backend="auto", topology=None, ways=(), seed=None):
+            plan = topology or Topology(link=link or LinkSpec.default(), ways=ways, seed=seed)
+            return stack.enter_context(deployed(plan, tmp_path, backend))
 
         yield make
 

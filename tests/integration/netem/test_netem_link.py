@@ -135,8 +135,8 @@ class TestUserSpaceLink:
     def test_shorter_delay_reaches_packets_already_held(self, deploy):
         link = deploy(LinkSpec.parse(delay="5s"), backend="nfqueue")
         with (
-            probes._bound(link.topology, "b", 2) as receiver,
-            probes._bound(link.topology, "a", 2) as sender,
+            probes.bound_socket(link.topology, "b", 2) as receiver,
+            probes.bound_socket(link.topology, "a", 2) as sender,
         ):
             sender.sendto(b"x", receiver.getsockname())
             time.sleep(0.1)
@@ -189,8 +189,7 @@ class TestUserSpaceLink:
 
 def test_kernel_link_rate_and_counters(topology, monkeypatch):
     """All of the kernel link but netem, which not every kernel has: a plain queue stands in."""
-    monkeypatch.setattr(kernel_link, "_LEAF_KIND", "pfifo")
-    monkeypatch.setattr(kernel_link, "netem_options", lambda spec: {"limit": 1000})
+    monkeypatch.setattr(kernel_link, "netem_arguments", lambda spec: ["pfifo", "limit", "1000"])
     regions.create(topology)
     towards_b, _ = topology.directions()
     with namespace.inside(topology.router_namespace):

@@ -91,7 +91,7 @@ def shrink_buffers(topology):
 
 
 def connect_regions_wrongly(topology):
-    make_pair(topology, "a")
+    make_pair(topology, topology.ports("a")[0])
     with route_socket_in(topology.router_namespace) as link:
         link.link("set", index=index_of(link, "to-a"), state="down")
         link.link("set", index=index_of(link, "to-a"), ifname="other")

@@ -10,7 +10,7 @@ from prfaas.errors import ConfigError, StateError
 from prfaas_netem.backend import choose
 from prfaas_netem.client import set_link, show
 from prfaas_netem.control import ControlServer
-from prfaas_netem.link import Emulator
+from prfaas_netem.emulator import Emulator
 from prfaas_netem.link_spec import LinkSpec
 from prfaas_netem.topology import Topology
 

@@ -32,11 +32,13 @@ def test_packet_with_its_full_length():
         attribute(14, struct.pack(">I", 2)),
         attribute(10, bytes(64)),
     )
-    assert m.decode(data) == [m.Packet(id=7, length=64000)]
+    assert m.decode(data) == [m.Packet(id=7, length=64000, payload=bytes(64))]
 
 
 def test_short_packet_is_as_long_as_its_payload():
-    assert m.decode(packet(packet_header(8), attribute(10, bytes(40)))) == [m.Packet(8, 40)]
+    assert m.decode(packet(packet_header(8), attribute(10, bytes(40)))) == [
+        m.Packet(8, 40, bytes(40))
+    ]
 
 
 def test_nested_flag_of_an_attribute_type_is_ignored():
@@ -47,7 +49,7 @@ def test_nested_flag_of_an_attribute_type_is_ignored():
 def test_several_messages_in_one_datagram():
     answer = netlink(ERROR_TYPE, struct.pack("=i", -16) + bytes(16), sequence=3)
     data = packet(packet_header(1), attribute(10, bytes(28))) + answer
-    assert m.decode(data) == [m.Packet(1, 28), m.Acknowledgement(3, 16)]
+    assert m.decode(data) == [m.Packet(1, 28, bytes(28)), m.Acknowledgement(3, 16)]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,10 @@ def test_configuration():
     bind = m.bind(2, sequence=4)
     assert struct.unpack_from("=IHHII", bind) == (28, 0x302, 5, 4, 0)
     assert bind[16:] == b"\0\0\0\x02" + b"\x08\0\x01\0" + b"\x01\0\0\x02"
-    assert m.copy_headers(0, sequence=1)[20:] == b"\x09\0\x02\0\0\0\0\x40\x02\0\0\0"
+    headers = m.copy_packets(0, whole=False, sequence=1)
+    assert headers[20:] == b"\x09\0\x02\0\0\0\0\x40\x02\0\0\0"
+    whole = m.copy_packets(0, whole=True, sequence=1)
+    assert whole[20:] == b"\x09\0\x02\0\0\0\xff\xff\x02\0\0\0"
     assert m.limit_length(0, packets=256, sequence=1)[20:] == b"\x08\0\x03\0\0\0\x01\0"
     mask = b"\x08\0\x04\0\0\0\0\x04"
     assert m.super_packets(0, on=True, sequence=1)[20:] == mask + b"\x08\0\x05\0\0\0\0\x04"

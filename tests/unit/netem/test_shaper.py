@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from prfaas_netem.kernel_link import htb_options, netem_options
+from prfaas_netem.kernel_link import htb_options
 from prfaas_netem.link_spec import LinkSpec
 from prfaas_netem.shaper import Shaper, segments_of
 
@@ -13,19 +13,19 @@ def shaper(spec, seed=1):
 
 def test_delay():
     link = shaper(LinkSpec.parse(rate="1tbit", delay="10ms"))
-    assert link.admit(100.0, 100) == pytest.approx(100.010, abs=1e-6)
+    assert link.admit(100.0, 100).due == pytest.approx(100.010, abs=1e-6)
 
 
 def test_rate_spaces_packets():
     link = shaper(LinkSpec.parse(rate="8mbit", delay="0ms"))  # 1 byte a microsecond
-    first, second = link.admit(0.0, 986), link.admit(0.0, 986)  # 1,000 with the frame
+    first, second = link.admit(0.0, 986).due, link.admit(0.0, 986).due  # 1,000 with the frame
     assert (first, second) == (pytest.approx(0.001), pytest.approx(0.002))
 
 
 def test_idle_time_earns_nothing():
     link = shaper(LinkSpec.parse(rate="8mbit", delay="0ms"))
     link.admit(0.0, 986)
-    assert link.admit(5.0, 986) == pytest.approx(5.001)
+    assert link.admit(5.0, 986).due == pytest.approx(5.001)
 
 
 def test_super_packet_counts_as_its_segments():
@@ -64,10 +64,10 @@ def test_all_and_nothing_lost():
 
 def test_jitter_spreads_but_keeps_order():
     link = shaper(LinkSpec.parse(delay="10ms", jitter="2ms"))
-    far_apart = [link.admit(number * 1.0, 100) - number for number in range(1000)]
+    far_apart = [link.admit(number * 1.0, 100).due - number for number in range(1000)]
     assert min(far_apart) == pytest.approx(0.008, abs=1e-4)
     assert max(far_apart) == pytest.approx(0.012, abs=1e-4)
-    dense = [link.admit(2000 + number * 1e-5, 100) for number in range(1000)]
+    dense = [link.admit(2000 + number * 1e-5, 100).due for number in range(1000)]
     assert dense == sorted(dense)
 
 
@@ -76,15 +76,7 @@ def test_spec_changes_at_once():
     link.admit(0.0, 100)
     link.spec = LinkSpec.parse(delay="1ms")
     link.shift(-0.009)
-    assert link.admit(0.0, 100) == pytest.approx(0.001, abs=1e-6)
-
-
-def test_netem_takes_whole_microseconds_percent_and_room_for_a_round_trip():
-    spec = LinkSpec.parse(rate="1gbit", rtt="20ms", jitter="1ms", loss="2%")
-    options = netem_options(spec)
-    assert (options["delay"], options["jitter"], options["loss"]) == (10000, 1000, 2.0)
-    assert isinstance(options["delay"], int)
-    assert options["limit"] * 1500 > 0.020 * 1e9 / 8
+    assert link.admit(0.0, 100).due == pytest.approx(0.001, abs=1e-6)
 
 
 def test_htb_takes_bytes():
