@@ -18,8 +18,8 @@ from prfaas_loadtest.drills.spec import MOST_REQUESTS, Drill, Load
 _TOKENS = (8, 500)
 #: Lengths are spread evenly by so much around those asked for.
 _SPREAD = 0.1
-#: A client that gives up does so within this time of its request.
-_PATIENCE_S = (0.02, 1.5)
+#: Between these a client gives up, as likely at each order of magnitude: in all stages.
+_PATIENCE_S = (0.005, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,9 @@ def _requests(drill: Drill, rng: np.random.Generator) -> Iterator[PlannedRequest
         middle = load.long_tokens if is_long else load.short_tokens
         tokens = max(1, round(middle * rng.uniform(1 - _SPREAD, 1 + _SPREAD)))
         share = max((f.value for f in abandons if f.at_s <= at_s < f.end_s), default=0.0)
-        patience_s = float(rng.uniform(*_PATIENCE_S)) if rng.random() < share else 0.0
+        patience_s = float(np.exp(rng.uniform(*np.log(_PATIENCE_S))))
+        if rng.random() >= share:
+            patience_s = 0.0
         yield PlannedRequest(
             number=number,
             at_s=at_s,
