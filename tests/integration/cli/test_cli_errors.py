@@ -54,6 +54,7 @@ bootstrap_port = 30100
         (["chat", "hi", "--url", "http://127.0.0.1:1"], 1, "does not answer"),
         (["chat", "hi", "--url", "ftp://x"], 2, "--url"),
         (["chat", "hi", "--max-tokens", "0"], 2, "--max-tokens"),
+        (["chat", "hi", "--timeout", "-1"], 2, "--timeout"),
         (["chat", "hi", "--repeat-to", "9", "--url", "http://127.0.0.1:1"], 2, "--repeat-to"),
         (["node", "run", "decode"], 2, "--config"),
         (["node", "run", "decode", "--config", "/no/such"], 2, "/no/such"),
