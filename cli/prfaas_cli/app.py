@@ -20,6 +20,7 @@ from prfaas_cli import (
     node,
     plan,
     profile,
+    schedule,
     simulate,
     status,
     trace,
@@ -47,6 +48,7 @@ app.add_typer(node.app, name="node")
 app.add_typer(link.app, name="link")
 app.add_typer(drill.app, name="drill")
 app.add_typer(profile.app, name="profile")
+app.add_typer(schedule.app, name="schedule")
 app.add_typer(trace.app, name="trace")
 app.add_typer(twin.app, name="twin")
 app.command("chat")(chat.chat)

@@ -137,14 +137,14 @@ class Observed:
             return None
         return text if status == 200 else None
 
-    def ask_admin(self, path: str) -> dict[str, Any]:
-        """Return what the gateway says at a path below /admin/v1.
+    def ask_admin(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return what the gateway says at a path below /admin/v1, or to a body that is put there.
 
         Raises:
             StateError: it does not answer, or says no.
         """
         try:
-            status, text = self._ask_gateway(f"/admin/v1/{path}")
+            status, text = self._ask_gateway(f"/admin/v1/{path}", body)
             answer = json.loads(text)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise StateError(f"the gateway on port {self.options.port}: {error}") from None
@@ -152,13 +152,17 @@ class Observed:
             raise StateError(f"the gateway on port {self.options.port}: {_reason(text)}")
         return answer
 
-    def _ask_gateway(self, path: str) -> tuple[int, str]:
+    def _ask_gateway(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, str]:
         """Return status and body. Raises: OSError, HTTPException."""
         connection = http.client.HTTPConnection(
             GATEWAY_HOST, self.options.port, timeout=_GATEWAY_TIMEOUT_S
         )
         try:
-            connection.request("GET", path)
+            if body is None:
+                connection.request("GET", path)
+            else:
+                headers = {"Content-Type": "application/json"}
+                connection.request("PUT", path, json.dumps(body), headers)
             response = connection.getresponse()
             return response.status, response.read().decode(errors="replace")
         finally:
@@ -175,6 +179,9 @@ def _reason(text: str) -> str:
         value = json.loads(text)
     except ValueError:
         return text.strip()[:200]
+    error = value.get("error") if isinstance(value, dict) else None
+    if isinstance(error, dict):
+        return str(error.get("message"))[:300]
     missing = value.get("missing") if isinstance(value, dict) else None
     if isinstance(missing, list) and missing:
         return "missing: " + ", ".join(str(item) for item in missing)

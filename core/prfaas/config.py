@@ -113,7 +113,8 @@ class GatewaySection:
     `absorb_tokens` is the fallback budget: prompts that another region was to prefill are taken
     home only while no more prompt tokens wait for the local prefill node; beyond that they are
     refused. `listen_fd` >= 0 is an inherited listening socket, used instead of `node.host`:
-    `node.port`.
+    `node.port`. `case` is the file of the site's case, by which the leading gateway plans; empty:
+    it plans nothing.
     """
 
     model_path: str
@@ -123,6 +124,7 @@ class GatewaySection:
     max_body_bytes: int = 16 << 20
     max_concurrent_requests: int = 1024
     absorb_tokens: int = 131072
+    case: str = ""
     listen_fd: int = -1
 
 

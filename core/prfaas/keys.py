@@ -48,6 +48,16 @@ def plan_version_key(deployment: str, version: int) -> str:
     return f"{plan_versions_prefix(deployment)}{version:010d}"
 
 
+def wishes_prefix(deployment: str) -> str:
+    """Return the prefix of the roles that the plan wants of nodes."""
+    return deployment_prefix(deployment) + "wishes/"
+
+
+def wish_key(deployment: str, node: str) -> str:
+    """Return the key of the role that the plan wants of one node."""
+    return wishes_prefix(deployment) + node
+
+
 def policy_key(deployment: str) -> str:
     """Return the key of the deployment's routing policy."""
     return deployment_prefix(deployment) + "policy"

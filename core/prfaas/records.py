@@ -59,6 +59,7 @@ class NodeRecord(JsonRecord):
     for who watches the node; empty where it has none. `layout` is the digest of what one of its
     `tp_size` workers transfers, empty if unknown: only like can be sent to like. `residency` are
     the labels of where the node stands: requests with such a label stay at nodes that have it.
+    With `role_switch` its engine can take the other role.
     """
 
     name: str
@@ -81,10 +82,22 @@ class NodeRecord(JsonRecord):
     layout: str = ""
     tp_size: int = 1
     residency: tuple[str, ...] = ()
+    role_switch: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "role", Role(self.role))
         object.__setattr__(self, "residency", tuple(self.residency))
+
+
+@dataclass(frozen=True, slots=True)
+class RoleWish(JsonRecord):
+    """The role that the plan wants of a node; `at_s` is the Unix time since when."""
+
+    role: Role
+    at_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "role", Role(self.role))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from enum import Enum, auto
-from typing import Any
+from typing import Any, NoReturn
 
 from prfaas.config import NodeConfig
 from prfaas.errors import PrfaasError, StateError
@@ -42,6 +42,10 @@ _LAUNCH_RETRY_S = 0.5
 _HEALTH_RETRY_S = 0.5
 _PROGRESS_EVERY_S = 5.0
 _LAYOUT_WAIT_S = 2.0
+WISH_LOOK_S = 1.0
+WISH_RETRY_S = 5.0
+#: How long a node may drain for a role that the plan wants.
+WISH_DRAIN_S = 600.0
 _LAYOUT_LOOK_S = 0.2
 
 #: Registers a record for as long as the context is open; never fails, whatever etcd does.
@@ -269,7 +273,10 @@ class Agent:
             parts = (engine.process, *engine.workers)
             try:
                 await first_of(
-                    *map(processes.wait_exit, parts), serving.broken.wait(), self._stopping.wait()
+                    *map(processes.wait_exit, parts),
+                    serving.broken.wait(),
+                    self._stopping.wait(),
+                    self._follow_wishes(serving),
                 )
             finally:
                 self._serving = None
@@ -278,6 +285,19 @@ class Agent:
         logger.error("the engine ended; deregistered; see %s", self._files.log)
         self._report("ended", detail=f"the engine ended; see {self._files.log}")
         return _Outcome.ENDED
+
+    async def _follow_wishes(self, serving: Serving) -> NoReturn:
+        """Take the role that the plan wants; a refusal is no end of the wish."""
+        while True:
+            await asyncio.sleep(WISH_LOOK_S)
+            role = await serving.registered.wished_role()
+            if role in (None, Role.GATEWAY, serving.record.role) or role is None:
+                continue
+            try:
+                await self._change_role(role, False, WISH_DRAIN_S)
+            except StateError as error:
+                logger.warning("the plan wants %s: %s", role, error)
+                await asyncio.sleep(WISH_RETRY_S)
 
     async def _with_record(self, engine: Engine) -> Engine:
         """Ask the engine what it is, and keep the answer for the agent that may adopt it."""

@@ -72,6 +72,7 @@ def node_record(
         layout=str(layout.get("digest", "")),
         tp_size=_positive(layout.get("tp_size")) or 1,
         residency=config.node.residency,
+        role_switch=section.role_switch,
     )
 
 

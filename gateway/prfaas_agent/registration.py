@@ -9,8 +9,9 @@ from prfaas.config import NodeConfig
 from prfaas.errors import ConfigError, StateError
 from prfaas.keys import nodes_prefix
 from prfaas.pairing import layout_problem
-from prfaas.records import NodeRecord
+from prfaas.records import NodeRecord, Role
 from prfaas_coord import EtcdClient, EtcdError, Membership, Registration
+from prfaas_coord.wishes import read_wish
 
 PUBLISH_TIMEOUT_S = 5.0
 
@@ -31,6 +32,9 @@ class Registered(Protocol):
         Raises:
             StateError: they cannot be read now.
         """
+
+    async def wished_role(self) -> Role | None:
+        """Return the role that the plan wants of the node; None if none, or nobody can say."""
 
 
 class Member:
@@ -54,6 +58,14 @@ class Member:
     async def nodes(self) -> list[NodeRecord]:
         """Return the records of all registered nodes. Raises: StateError."""
         return await read_nodes(self._client, self._deployment)
+
+    async def wished_role(self) -> Role | None:
+        """Return the role that the plan wants of the node; None if none, or nobody can say."""
+        try:
+            wish = await read_wish(self._client, self._deployment, self._registration.record.name)
+        except EtcdError:
+            return None
+        return wish.role if wish else None
 
 
 @asynccontextmanager

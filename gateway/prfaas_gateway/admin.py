@@ -17,7 +17,8 @@ from prfaas_gateway.gateway import GATEWAY, Gateway
 
 _MAX_THRESHOLD_TOKENS = 1 << 30
 _MAX_TENANTS = 10_000
-_POLICY_KEYS = {"threshold_tokens", "tenants", "version", "source"}
+_POLICY_SETTINGS = {"threshold_tokens", "tenants"}
+_POLICY_KEYS = {*_POLICY_SETTINGS, "version", "source"}
 _READ_BACK_S = 1.0
 
 
@@ -149,7 +150,7 @@ def _parse_policy(raw: bytes, current: RoutingPolicy) -> RoutingPolicy:
         body = json.loads(raw)
     except ValueError as error:
         raise RequestError(f"the body is not valid JSON: {error}") from None
-    if not isinstance(body, dict) or set(body) - _POLICY_KEYS:
+    if not isinstance(body, dict) or set(body) - _POLICY_KEYS or not set(body) & _POLICY_SETTINGS:
         raise RequestError('expected {"threshold_tokens": N, "tenants": {TENANT: LABEL}}')
     threshold = body.get("threshold_tokens", current.threshold_tokens)
     if type(threshold) is not int or not 0 <= threshold <= _MAX_THRESHOLD_TOKENS:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from prfaas.reasons import Reason
-from prfaas_gateway import admin
+from prfaas_gateway import admin, admin_plan
 from prfaas_gateway.completions import handle_inference
 from prfaas_gateway.dispatch import Trace
 from prfaas_gateway.errors import GatewayError, ServiceError
@@ -42,6 +42,9 @@ def build_app(gateway: Gateway) -> web.Application:
             web.get("/metrics", admin.handle_metrics),
             web.get("/admin/v1/fleet", admin.handle_fleet),
             web.get("/admin/v1/decisions", admin.handle_decisions),
+            web.get("/admin/v1/plan", admin_plan.handle_get_plan),
+            web.put("/admin/v1/plan", admin_plan.handle_put_plan),
+            web.get("/admin/v1/plan/versions", admin_plan.handle_get_versions),
             web.get("/admin/v1/policy", admin.handle_get_policy),
             web.put("/admin/v1/policy", admin.handle_put_policy),
         ]

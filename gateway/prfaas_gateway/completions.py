@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -16,6 +17,7 @@ from prfaas_gateway.gateway import GATEWAY, TRACE, Gateway
 from prfaas_gateway.inference import Api, InferenceRequest, parse_inference
 from prfaas_gateway.leg import Answer, StreamBroken
 from prfaas_gateway.limits import check_vocabulary
+from prfaas_gateway.output_count import OutputCount
 from prfaas_gateway.requirements import residency_of
 from prfaas_gateway.responses import CLIENT_GONE_STATUS, error_event, error_response
 from prfaas_gateway.tokenizer import ModelTokenizer
@@ -57,6 +59,7 @@ async def _answer(request: web.Request, gateway: Gateway, trace: Trace) -> web.S
             async with asyncio.timeout_at(deadline_s):
                 job = await _prepare(request, gateway, trace, deadline_s)
                 with closing(await gateway.dispatcher.open(job)) as answer:
+                    _note_demand(job, gateway)
                     response = _response_head(answer, job.request)
                     return await _send(request, response, answer, gateway, trace)
         except TimeoutError:
@@ -158,18 +161,31 @@ async def _send(
 ) -> web.StreamResponse:
     """Pass the answer on as it comes."""
     _note_begun(answer, gateway, trace)
+    count = OutputCount()
+    count.take(answer.first)
     await response.prepare(request)
     last = answer.first
     await response.write(last)
     try:
         async for chunk in answer.rest():
             last = chunk
+            count.take(chunk)
             await response.write(chunk)
     except StreamBroken as broken:
         error = _note_broken(broken, gateway, trace)
         return await _end_broken(response, error, gateway, mid_event=not last.endswith(b"\n\n"))
     await response.write_eof()
+    if count.tokens:
+        gateway.scheduler.demand.note_output(count.tokens, at_s=time.time())
     return response
+
+
+def _note_demand(job: Job, gateway: Gateway) -> None:
+    """Let the long-term scheduler see the request, which has begun to be answered."""
+    decision = job.trace.decision
+    assert decision is not None
+    uncached_tokens = max(job.prompt.num_tokens - decision.prefix_tokens, 0)
+    gateway.scheduler.demand.note_request(uncached_tokens, at_s=time.time())
 
 
 def _note_broken(broken: StreamBroken, gateway: Gateway, trace: Trace) -> ServiceError:

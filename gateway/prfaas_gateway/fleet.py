@@ -91,6 +91,17 @@ class Fleet:
             tokens_per_s=self.watch.tokens_per_s,
         )
 
+    def loads(self) -> list[NodeState]:
+        """Return every engine and what this gateway has there."""
+        return [
+            NodeState(
+                record=node,
+                in_flight=self._in_flight[node.name],
+                backlog_tokens=self._backlog_tokens[node.name],
+            )
+            for node in self.engines()
+        ]
+
     def states(self, prompt: HashedPrompt) -> list[NodeState]:
         """Return every engine as it is for this prompt."""
         self._prune()

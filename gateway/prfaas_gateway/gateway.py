@@ -9,6 +9,7 @@ from prfaas_coord import EtcdClient
 from prfaas_gateway.dispatch import Dispatcher, Trace
 from prfaas_gateway.fleet import Fleet
 from prfaas_gateway.metrics import Metrics
+from prfaas_gateway.scheduler import Scheduler
 from prfaas_gateway.tokenizer import TokenizerShelf
 
 
@@ -23,6 +24,7 @@ class Gateway:
     dispatcher: Dispatcher
     metrics: Metrics
     tokenizers: TokenizerShelf
+    scheduler: Scheduler
     active_requests: int = 0
 
 

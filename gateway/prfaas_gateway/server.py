@@ -16,8 +16,10 @@ from aiohttp import web
 from prfaas.config import GatewaySection, NodeConfig, SecurityMode
 from prfaas.errors import ConfigError, PreflightError
 from prfaas.records import NodeRecord, Role
-from prfaas_coord import EtcdClient, Membership, MembershipView
+from prfaas_coord import Election, EtcdClient, Membership, MembershipView
+from prfaas_coord.companion import Companion
 from prfaas_gateway.app import build_app
+from prfaas_gateway.case_file import read_case
 from prfaas_gateway.dispatch import Dispatcher
 from prfaas_gateway.fleet import Fleet
 from prfaas_gateway.gateway import Gateway
@@ -25,6 +27,7 @@ from prfaas_gateway.leg import LegRunner
 from prfaas_gateway.leg_tasks import LegTasks
 from prfaas_gateway.link_watch import watching
 from prfaas_gateway.metrics import Metrics
+from prfaas_gateway.scheduler import Scheduler
 from prfaas_gateway.signal_streams import SignalStreams, following
 from prfaas_gateway.tokenizer import TokenizerShelf
 
@@ -133,6 +136,8 @@ async def _gateway(
         async with (
             following(SignalStreams(view, fleet.signals, session, tls)),
             watching(fleet.watch, lambda: view.nodes),
+            Election(etcd, config.node.deployment, config.node.name) as election,
+            _scheduling(config, section, etcd, fleet, election) as scheduler,
         ):
             yield Gateway(
                 section=section,
@@ -142,7 +147,34 @@ async def _gateway(
                 dispatcher=dispatcher,
                 metrics=metrics,
                 tokenizers=tokenizers,
+                scheduler=scheduler,
             )
+
+
+@asynccontextmanager
+async def _scheduling(
+    config: NodeConfig,
+    section: GatewaySection,
+    etcd: EtcdClient,
+    fleet: Fleet,
+    election: Election,
+) -> AsyncIterator[Scheduler]:
+    """Run the long-term scheduler; it acts while this gateway leads."""
+    case = read_case(section.case, region=config.node.region) if section.case else None
+    scheduler = Scheduler(
+        etcd,
+        election,
+        fleet,
+        deployment=config.node.deployment,
+        name=config.node.name,
+        case=case,
+    )
+    companion = Companion()
+    await companion.start(scheduler.run(), name="scheduler")
+    try:
+        yield scheduler
+    finally:
+        await companion.stop(None, None)
 
 
 def _tls(config: NodeConfig) -> Callable[[], ssl.SSLContext] | None:

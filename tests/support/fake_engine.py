@@ -165,13 +165,12 @@ class FakeEngine:
             return await self._stream(request, words, fault)
         if fault is Fault.ABORTED:
             return _error(500, "Decode transfer failed for request")
+        text, count = " ".join(words), len(words)
         if request.path == "/generate":
-            return web.json_response(
-                {"text": " ".join(words), "meta_info": {"finish_reason": {"type": "length"}}}
-            )
-        return web.json_response(
-            {"choices": [{"index": 0, "text": " ".join(words), "finish_reason": "length"}]}
-        )
+            meta = {"finish_reason": {"type": "length"}, "completion_tokens": count}
+            return web.json_response({"text": text, "meta_info": meta})
+        choice = {"index": 0, "text": text, "finish_reason": "length"}
+        return web.json_response({"choices": [choice], "usage": {"completion_tokens": count}})
 
     async def _stream(
         self, request: web.Request, words: list[str], fault: Fault | None

@@ -28,6 +28,7 @@ class World:
         self.http: aiohttp.ClientSession
         self.url = ""
         self._stack = AsyncExitStack()
+        self._gateway = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         self.etcd = await self._stack.enter_async_context(EtcdClient([self.endpoint]))
@@ -39,6 +40,7 @@ class World:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        await self._gateway.aclose()
         await self._stack.aclose()
 
     @property
@@ -76,13 +78,16 @@ class World:
             etcd=EtcdSection((self.endpoint,)),
             gateway=GatewaySection(**{**values, **changes}),
         )
-        self.url = await self._stack.enter_async_context(serving(config))
+        self.url = await self._gateway.enter_async_context(serving(config))
         self.http = await self._stack.enter_async_context(aiohttp.ClientSession(self.url))
         if wait:
             expected = {*self.engines, "b-gateway-0"}
             await self.until_fleet(
                 lambda fleet: {node["name"] for node in fleet["nodes"]} >= expected
             )
+
+    async def stop_gateway(self) -> None:
+        await self._gateway.aclose()
 
     async def fleet(self) -> dict[str, Any]:
         async with self.http.get("/admin/v1/fleet") as response:

@@ -50,6 +50,7 @@ class Registry:
 
     now: list[NodeRecord] = field(default_factory=list)
     ever: list[NodeRecord] = field(default_factory=list)
+    wishes: dict[str, Role] = field(default_factory=dict)
 
     @asynccontextmanager
     async def register(self, record: NodeRecord) -> AsyncIterator["Entry"]:
@@ -78,6 +79,9 @@ class Entry:
         self.registry.now.append(record)
         self.registry.ever.append(record)
         self.record = record
+
+    async def wished_role(self) -> Role | None:
+        return self.registry.wishes.get(self.record.name)
 
     async def nodes(self) -> list[NodeRecord]:
         return list(self.registry.now)

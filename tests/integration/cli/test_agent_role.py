@@ -14,6 +14,7 @@ from test_agent_life import Registry, agent_of, launch, running, until
 
 from prfaas.config import EngineSection, NodeConfig, NodeSection, render_node_config
 from prfaas.records import NodeRecord, Role
+from prfaas_agent import agent as agent_module
 from prfaas_agent import role_switch
 from prfaas_agent.agent import Agent
 from prfaas_agent.engine import EngineFiles
@@ -182,3 +183,19 @@ async def test_a_node_that_may_not_change_its_role_says_what_to_set(
         assert (code, "engine.role_switch" in said["problems"][0]) == (1, True)
         code, said = await world.role("prefil")
         assert (code, said["problems"]) == (2, ["role 'prefil': allowed: prefill, decode"])
+
+
+async def test_a_node_takes_the_role_that_the_plan_wants(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "WISH_LOOK_S", 0.05)
+    monkeypatch.setattr(agent_module, "WISH_RETRY_S", 0.05)
+    world.registry.wishes["b-decode-0"] = Role.PREFILL
+    await asyncio.sleep(1.5)  # it looks, and is the last decode of its region: it stays
+    assert world.record.role is Role.DECODE
+    assert not world.record.draining
+    world.registry.now.append(another(world))
+    await until(lambda: world.record.role is Role.PREFILL, limit_s=20)
+    assert not world.record.draining
+    engine = running(world.files)
+    assert engine.record == world.record

@@ -53,6 +53,8 @@ async def test_what_cannot_be_shown_is_said_in_a_line(
     watch(world, monkeypatch)
     assert await run("decisions", "--reason", "because") == 2
     assert "below_threshold" in capsys.readouterr().err
-    monkeypatch.setattr(Observed, "_ask_gateway", lambda self, path: (503, '{"missing": ["x"]}'))
+    monkeypatch.setattr(
+        Observed, "_ask_gateway", lambda self, path, body: (503, '{"missing": ["x"]}')
+    )
     assert await run("decisions") == 1
     assert "missing: x" in capsys.readouterr().err

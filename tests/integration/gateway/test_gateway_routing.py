@@ -126,11 +126,16 @@ async def test_without_a_local_prefill_short_prompts_are_offloaded(world: World)
 async def test_the_policy_in_etcd_moves_the_threshold(world: World) -> None:
     async with world.http.get("/admin/v1/policy") as response:
         policy = await response.json()
-    assert policy == {"threshold_tokens": 100, "version": 0, "source": "config"}
+    assert policy == {
+        "threshold_tokens": 100,
+        "version": 0,
+        "tenants": {},
+        "source": "config",
+    }
     async with world.http.put("/admin/v1/policy", json={"threshold_tokens": 5}) as response:
         assert response.status == 200
         policy = await response.json()
-    assert policy == {"threshold_tokens": 5, "version": 1, "source": "etcd"}
+    assert policy == {"threshold_tokens": 5, "version": 1, "tenants": {}, "source": "etcd"}
     stored = await read_policy(world.etcd, world.deployment)
     assert stored is not None
     assert stored.threshold_tokens == 5
