@@ -21,9 +21,13 @@ def spawn(place: Place, spec: ProcessSpec, *, pass_fds: tuple[int, ...] = ()) ->
     """
     from prfaas_netem import run_in
 
-    place.logs.mkdir(parents=True, exist_ok=True)
-    place.temporary.mkdir(exist_ok=True)
-    with place.log(spec.name).open("ab") as output:
+    try:
+        place.logs.mkdir(parents=True, exist_ok=True)
+        place.temporary.mkdir(exist_ok=True)
+        log = place.log(spec.name).open("ab")
+    except OSError as error:
+        raise StateError(f"cannot start {spec.argv[0]}: its log: {error.strerror}") from None
+    with log as output:
         settings: dict[str, Any] = {
             "cwd": place.directory,
             # SGLang never removes its temporary files: keep them where destroy does.

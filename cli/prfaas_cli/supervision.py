@@ -22,6 +22,7 @@ from prfaas_cli.spawn import Popen, bind_listener, spawn
 LOG_LIMIT_BYTES = 32 << 20
 STOP_GRACE_S = 15.0
 _LOG_CHECK_EVERY_S = 30.0
+_SAVE_AGAIN_S = 1.0
 
 
 @dataclass(slots=True)
@@ -48,6 +49,7 @@ class Supervisor:
     keepings: dict[str, Keeping] = field(default_factory=dict)
     _children: dict[str, Popen] = field(default_factory=dict)
     _listening: bool = False
+    _is_saved: bool = False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Keep all processes until `stop` is set, then end them."""
@@ -56,6 +58,7 @@ class Supervisor:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._keep(spec), name=spec.name) for spec in self.specs]
             tasks.append(group.create_task(self._bound_logs(), name="logs"))
+            tasks.append(group.create_task(self._save_again(), name="file"))
             await stop.wait()
             for task in tasks:
                 task.cancel()
@@ -133,10 +136,21 @@ class Supervisor:
                 child.poll()
 
     def _save(self) -> None:
+        """Write the file; if the disk is full, later: what runs matters more than what is told."""
         own = identify(os.getpid())
         assert own is not None
         processes = {name: asdict(keeping) for name, keeping in self.keepings.items()}
-        write_json(self.place.supervisor_file, {**asdict(own), "processes": processes})
+        try:
+            write_json(self.place.supervisor_file, {**asdict(own), "processes": processes})
+            self._is_saved = True
+        except OSError:
+            self._is_saved = False
+
+    async def _save_again(self) -> None:
+        while True:
+            await asyncio.sleep(_SAVE_AGAIN_S)
+            if not self._is_saved:
+                self._save()
 
     async def _bound_logs(self) -> None:
         while True:
@@ -148,9 +162,9 @@ class Supervisor:
 def bound_log(path: Path, *, limit_bytes: int) -> None:
     """Move what a log holds to `<name>.log.1` once it is too large.
 
-    The file itself stays: processes hold it open and append.
+    The file itself stays: processes hold it open and append. On a full disk it stays as it is.
     """
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):
         if path.stat().st_size > limit_bytes:
             shutil.copyfile(path, path.with_name(path.name + ".1"))
             os.truncate(path, 0)
