@@ -43,7 +43,7 @@ def run(
     name: NameOption = DEFAULT_NAME,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Send a campaign's load and measure it; Ctrl-C ends it and keeps what was measured."""
     from prfaas_cli.campaign_run import Asked, run_campaign
     from prfaas_cli.output import Output
@@ -52,7 +52,10 @@ def run(
 
     spread = Spread(workers, remote_workers, bind, master_port, web)
     asked = Asked(file, out, rate, requests, spread)
-    return run_campaign(asked, Place.of(state_dir, name), Output(as_json=as_json))
+    status = run_campaign(asked, Place.of(state_dir, name), Output(as_json=as_json))
+    if status:
+        # Not typer's way: the results are given already, and must stay the only document.
+        raise SystemExit(status)
 
 
 @app.command("compare")

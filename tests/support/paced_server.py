@@ -16,7 +16,7 @@ class PacedServer:
     """`service_s` until the first token, then `gap_s` between tokens.
 
     With `alone` the requests are served one after the other. `refuse` are the prompts' lengths that
-    get a 503, `cut` those whose streams end early.
+    get a 503, `cut` those whose answers lack a token, `stall` those who wait for ever.
     """
 
     service_s: float = 0.0
@@ -24,6 +24,7 @@ class PacedServer:
     alone: bool = False
     refuse: frozenset[int] = frozenset()
     cut: frozenset[int] = frozenset()
+    stall: frozenset[int] = frozenset()
     port: int = 0
     bodies: list[dict[str, Any]] = field(default_factory=list)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -40,6 +41,8 @@ class PacedServer:
         if len(prompt) in self.refuse:
             error = {"error": {"code": "overloaded", "message": "try again"}}
             return web.json_response(error, status=503)
+        if len(prompt) in self.stall:
+            await asyncio.sleep(3600)
         async with self._lock if self.alone else contextlib.nullcontext():
             with contextlib.suppress(ConnectionResetError):
                 return await self._stream(request, body, len(prompt))

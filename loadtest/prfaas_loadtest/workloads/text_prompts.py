@@ -96,15 +96,15 @@ def _chat_counter(tokenizer: Tokenizer, folder: Path) -> Callable[[str], int]:
 
 
 def _words(tokenizer: Tokenizer) -> list[str]:
-    """Return words that begin with a space and stay one token each beside any other."""
+    """Return words, each with a space before it, that stay one token beside any other."""
     size = min(tokenizer.get_vocab_size(), _LARGEST_VOCABULARY)
     found: list[str] = []
     for token in range(size):
-        word = tokenizer.decode([token], skip_special_tokens=False)
-        if len(word) > 1 and word[0] == " " and word[1:].isascii() and word[1:].isalpha():
-            pair = tokenizer.encode(f"{word}{word}", add_special_tokens=False).ids
+        word = tokenizer.decode([token], skip_special_tokens=False).strip()
+        if word.isascii() and word.isalnum():
+            pair = tokenizer.encode(f" {word} {word}", add_special_tokens=False).ids
             if pair == [token, token]:
-                found.append(word)
+                found.append(f" {word}")
         if len(found) >= _MOST_WORDS:
             break
     if len(found) < 2:
