@@ -291,11 +291,11 @@ class Agent:
         while True:
             await asyncio.sleep(WISH_LOOK_S)
             role = await serving.registered.wished_role()
-            if role in (None, Role.GATEWAY, serving.record.role) or role is None:
+            if role is None or role in (Role.GATEWAY, serving.record.role):
                 continue
             try:
                 await self._change_role(role, False, WISH_DRAIN_S)
-            except StateError as error:
+            except (PrfaasError, OSError) as error:
                 logger.warning("the plan wants %s: %s", role, error)
                 await asyncio.sleep(WISH_RETRY_S)
 

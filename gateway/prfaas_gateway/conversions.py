@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 
 from prfaas.plan_record import PlanRecord
-from prfaas.planning.conversion import Conversion, next_conversions
+from prfaas.planning.conversion import Conversion, next_conversions, wanted_role
 from prfaas.records import NodeRecord, RoleWish
 from prfaas_coord import Election, EtcdClient
 from prfaas_coord.wishes import drop_wish, read_wishes, write_wish
@@ -37,7 +37,7 @@ class Conversions:
         busy = set()
         self.waiting = {}
         for name, wish in wishes.items():
-            if _is_over(wish, nodes.get(name)):
+            if self._is_over(wish, nodes.get(name), plan):
                 await drop_wish(self._etcd, self._deployment, name)
             elif wish is not None:
                 self.waiting[name] = str(wish.role)
@@ -54,9 +54,14 @@ class Conversions:
     def _next(self, plan: PlanRecord | None) -> list[Conversion]:
         return next_conversions(plan.roles, self._fleet.loads()) if plan else []
 
-
-def _is_over(wish: RoleWish | None, node: NodeRecord | None) -> bool:
-    """Return whether a wish has come true, cannot come true, or was there for too long."""
-    if wish is None or node is None or time.time() - wish.at_s > WISH_LASTS_S:
-        return True
-    return node.role is wish.role and not node.draining
+    def _is_over(
+        self, wish: RoleWish | None, node: NodeRecord | None, plan: PlanRecord | None
+    ) -> bool:
+        """Return whether a wish has come true, cannot, is none of the plan's any more, or old."""
+        if wish is None or node is None or time.time() - wish.at_s > WISH_LASTS_S:
+            return True
+        if node.role is wish.role:
+            return not node.draining
+        counts = plan.roles.get(node.region) if plan else None
+        members = (other for other in self._fleet.engines() if other.region == node.region)
+        return counts is None or wanted_role(counts, members) is not wish.role

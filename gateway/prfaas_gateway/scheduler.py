@@ -70,6 +70,9 @@ class Scheduler:
                 except (EtcdError, ConfigError) as error:
                     self._problem = str(error)
                     logger.warning("long-term scheduling: %s", error)
+                except Exception as error:  # the outermost frame: requests must go on being served
+                    self._problem = f"internal error: {error!r}"
+                    logger.exception("long-term scheduling")
 
     async def _step(self) -> None:
         """Raises: EtcdError, ConfigError."""

@@ -33,17 +33,27 @@ def next_conversions(
     return [conversion for conversion in found if conversion is not None]
 
 
+def wanted_role(counts: RoleCounts, nodes: Iterable[NodeRecord]) -> Role | None:
+    """Return the role that a region has too few nodes of, while it has too many of the other.
+
+    A node that drains counts as what it is.
+    """
+    roles = [node.role for node in nodes]
+    prefills, decodes = roles.count(Role.PREFILL), roles.count(Role.DECODE)
+    if prefills < counts.n_p and decodes > counts.n_d:
+        return Role.PREFILL
+    if decodes < counts.n_d and prefills > counts.n_p:
+        return Role.DECODE
+    return None
+
+
 def _next(counts: RoleCounts, states: list[NodeState]) -> Conversion | None:
     if any(state.record.draining for state in states):
         return None
-    prefills = [state for state in states if state.record.role is Role.PREFILL]
-    decodes = [state for state in states if state.record.role is Role.DECODE]
-    if len(prefills) < counts.n_p and len(decodes) > counts.n_d:
-        givers, role = decodes, Role.PREFILL
-    elif len(decodes) < counts.n_d and len(prefills) > counts.n_p:
-        givers, role = prefills, Role.DECODE
-    else:
+    role = wanted_role(counts, (state.record for state in states))
+    if role is None:
         return None
+    givers = [state for state in states if state.record.role is not role]
     able = [state for state in givers if state.record.role_switch]
     if not able or len(givers) < 2:
         return None

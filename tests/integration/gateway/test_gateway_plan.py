@@ -139,6 +139,13 @@ async def test_nodes_are_asked_for_the_roles_of_the_plan_one_after_the_other(sit
     assert not await wishes(site)
 
 
+async def test_a_node_is_not_asked_any_more_once_the_plan_is_another(site: World) -> None:
+    await put(site, roles={"b": {"n_p": 2, "n_d": 2}}, pinned=True)
+    await site.until(lambda: wishes(site))
+    await put(site, roles={"b": {"n_p": 1, "n_d": 3}})
+    await site.until(lambda: wishes(site), lambda asked: not asked)
+
+
 async def test_another_leader_goes_on_with_the_same_plan(site: World, tmp_path: Path) -> None:
     await put(site, threshold_tokens=777, roles={"b": {"n_p": 2, "n_d": 2}}, pinned=True)
     await site.until(lambda: wishes(site))
