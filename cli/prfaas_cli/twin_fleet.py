@@ -16,6 +16,7 @@ from typing import Any
 
 from prfaas.config import NodeConfig
 from prfaas.errors import ConfigError, StateError
+from prfaas.names import check_name
 from prfaas.records import NodeRecord
 from prfaas_agent.engine import Engine
 from prfaas_agent.engine_kinds import kind_of
@@ -33,7 +34,7 @@ def numbered(config: NodeConfig, count: int) -> Iterator[NodeConfig]:
     """Yield a node's configuration so many times: names, ports and bootstrap ports counted up.
 
     Raises:
-        ConfigError: the count is out of range, or the ports would meet.
+        ConfigError: the count is out of range, the ports would meet, or a name is too long.
     """
     if not 1 <= count <= MOST_TWINS:
         raise ConfigError(f"--count {count}: allowed is 1 to {MOST_TWINS}")
@@ -52,6 +53,7 @@ def numbered(config: NodeConfig, count: int) -> Iterator[NodeConfig]:
     for number in range(count):
         bootstrap = engine.bootstrap_port + number if engine.bootstrap_port else 0
         name = f"{node.name}-{number}"
+        check_name(f"--count {count}: node.name", name)
         yield replace(
             config,
             node=replace(node, name=name, port=node.port + number),

@@ -1,6 +1,8 @@
 """A node's transfers as Prometheus metrics, made from the engine's latest counters when asked."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -121,7 +123,11 @@ def _of_histograms(
 
 
 def _add_histogram(family: Any, labels: list[str], raw: Mapping[str, Any]) -> None:
-    histogram = Histogram.from_json(raw)
+    """Add a series; what is no histogram to us has none, and costs nobody the others."""
+    try:
+        histogram = Histogram.from_json(raw)
+    except ValueError:
+        return
     buckets, total = [], 0
     bounds = [*map(_bound, histogram.bounds), "+Inf"]
     for bound, count in zip(bounds, histogram.counts, strict=True):
@@ -159,7 +165,12 @@ def _look(values: Mapping[str, Any], source: str) -> Any:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)
+    """Say whether a value can be shown: an integer beyond all floats cannot."""
+    if not isinstance(value, int | float):
+        return False
+    with suppress(OverflowError):
+        return math.isfinite(float(value))
+    return False
 
 
 def _present(families: Iterator[Family]) -> Iterator[Family]:

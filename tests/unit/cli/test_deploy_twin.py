@@ -120,8 +120,16 @@ def test_a_fleet_counts_names_and_ports_up() -> None:
 
 @pytest.mark.parametrize(
     ("config", "count"),
-    [(base(), 0), (base(), 1001), (base(bootstrap_port=20_010), 11), (base(65_530), 10)],
+    [
+        (base(), 0),
+        (base(), 1001),
+        (base(bootstrap_port=20_010), 11),
+        (base(65_530), 10),
+        (replace(base(), node=replace(base().node, name="p" * 38)), 11),
+    ],
 )
-def test_a_fleet_whose_ports_would_meet_is_refused(config: NodeConfig, count: int) -> None:
+def test_a_fleet_whose_ports_would_meet_or_names_be_too_long_is_refused(
+    config: NodeConfig, count: int
+) -> None:
     with pytest.raises(ConfigError, match="--count"):
         list(numbered(config, count))
