@@ -51,6 +51,7 @@ class _Conductor:
     records: list[Record] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
     probes: int = 0
+    ended_s: float = 0.0
 
     def note(self, text: str) -> None:
         """Put a moment on the timeline."""
@@ -167,6 +168,7 @@ async def run_drill(plan: DrillPlan, site: Site, *, say: Say) -> Run:
         after=after,
         recovered_s=recovered_s,
         troubles=troubles,
+        ended_s=conductor.ended_s,
         counted=_more(counted, more, plan.faults, conductor.probes),
     )
     findings = tuple(judge(evidence))
@@ -179,6 +181,7 @@ async def _broken(conductor: _Conductor, route: str) -> tuple[float | None, list
 
     async def break_and_recover() -> tuple[float | None, list[str]]:
         await breakage.run(plan.faults, began_s=conductor.began_s)
+        conductor.ended_s = _now_s() - conductor.began_s
         await asyncio.sleep(conductor.began_s + plan.last_fault_s - _now_s())
         return await conductor.recover(route, breakage.missing)
 
