@@ -1,6 +1,7 @@
 """The handlers of the plan: what it is, what it was, and what an operator wants it to be."""
 
 import json
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -28,6 +29,12 @@ async def handle_get_plan(request: web.Request) -> web.Response:
         **gateway.scheduler.describe(),
     }
     return web.json_response(answer)
+
+
+async def handle_demand(request: web.Request) -> web.Response:
+    """Return the demand of this gateway's own requests, for the leader."""
+    seen = request.app[GATEWAY].scheduler.demand.seen(at_s=time.time())
+    return web.json_response({"demand": seen.to_json() if seen else None})
 
 
 async def handle_get_versions(request: web.Request) -> web.Response:

@@ -15,6 +15,7 @@ from prfaas_gateway.dispatch import Trace
 from prfaas_gateway.errors import GatewayError, ServiceError
 from prfaas_gateway.gateway import GATEWAY, TRACE, Gateway
 from prfaas_gateway.inference import Api
+from prfaas_gateway.peer_demand import DEMAND_PATH
 from prfaas_gateway.responses import error_response, http_error_response
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ def build_app(gateway: Gateway) -> web.Application:
             web.get("/metrics", admin.handle_metrics),
             web.get("/admin/v1/fleet", admin.handle_fleet),
             web.get("/admin/v1/decisions", admin.handle_decisions),
+            web.get(DEMAND_PATH, admin_plan.handle_demand),
             web.get("/admin/v1/plan", admin_plan.handle_get_plan),
             web.put("/admin/v1/plan", admin_plan.handle_put_plan),
             web.get("/admin/v1/plan/versions", admin_plan.handle_get_versions),

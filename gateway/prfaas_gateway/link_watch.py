@@ -7,10 +7,11 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from prfaas.records import NodeRecord, Role
-from prfaas.routing import LinkRule, Pace, mean_pace
+from prfaas.routing import Bandwidth, LinkRule, Pace, mean_pace
 from prfaas.routing.region_controls import RegionControls
 from prfaas.routing.region_link import RegionLink
 from prfaas_coord.companion import Companion
@@ -50,7 +51,11 @@ class LinkWatch:
         is_late = self._last_s is not None and now_s - self._last_s > _LATE_S
         self._last_s = now_s
         self._controls.on_links(self.links(nodes, now_s), is_late=is_late)
-        self.rules = self._controls.rules
+        # A cache elsewhere counts only where it can be brought here, and a gateway moves none yet.
+        self.rules = {
+            region: replace(rule, bandwidth=Bandwidth.SCARCE)
+            for region, rule in self._controls.rules.items()
+        }
         for name in [name for name in self._paces if name not in nodes]:
             del self._paces[name]
         self.tokens_per_s = self._speeds(nodes)
@@ -71,7 +76,7 @@ class LinkWatch:
 
     def describe(self, region: str, threshold_tokens: int) -> dict[str, Any]:
         """Return a link's rule as JSON values; the threshold is None while all stays here."""
-        rule = self.rules.get(region, LinkRule())
+        rule = self._controls.rules.get(region, LinkRule())
         return {
             "bandwidth": str(rule.bandwidth),
             "threshold_factor": round(rule.threshold_factor, 3),

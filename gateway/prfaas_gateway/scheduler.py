@@ -20,10 +20,10 @@ from prfaas.planning.long_term import (
     running_now,
     stages_seen,
 )
-from prfaas.records import Role
 from prfaas_coord import Election, EtcdClient, EtcdError, StoredPlan, read_plan, write_plan
 from prfaas_gateway.conversions import Conversions
 from prfaas_gateway.fleet import Fleet
+from prfaas_gateway.peer_demand import PeerDemand
 
 if TYPE_CHECKING:
     from prfaas.planning import Case
@@ -47,7 +47,9 @@ class Scheduler:
         deployment: str,
         name: str,
         case: "Case | None",
+        peers: PeerDemand,
     ) -> None:
+        self.peers = peers
         self.demand = DemandBook(began_s=time.time())
         self.proposal: PlanRecord | None = None
         self.conversions = Conversions(etcd, election, fleet, deployment=deployment)
@@ -104,9 +106,9 @@ class Scheduler:
         Raises:
             ConfigError: the case does not fit what runs.
         """
-        demand = self.demand.seen(at_s=time.time())
         if self._case is None:
             return None
+        demand = await self.peers.demand(self.demand.seen(at_s=time.time()))
         if demand is None or demand.requests < MIN_REQUESTS:
             self._problem = f"fewer than {MIN_REQUESTS} requests seen"
             return None
@@ -125,10 +127,10 @@ class Scheduler:
             self._problem = f"no decode node in region {self._fleet.region}"
             return None
         self._problem = ""
-        now_s, gateways, seen = time.time(), self._gateways(), self.stages()
+        now_s, seen = time.time(), self.stages()
         case = self._case
         revision = await asyncio.to_thread(
-            lambda: next_revision(running, demand, seen, case, at_s=now_s, gateways=gateways)
+            lambda: next_revision(running, demand, seen, case, at_s=now_s)
         )
         if revision is None:
             return None
@@ -174,11 +176,6 @@ class Scheduler:
                 "output_tokens": round(demand.output_tokens, 1),
             },
         }
-
-    def _gateways(self) -> int:
-        nodes = self._fleet.view.nodes.values()
-        own = [n for n in nodes if n.role is Role.GATEWAY and n.region == self._fleet.region]
-        return max(len(own), 1)
 
 
 class PlanChange:

@@ -27,6 +27,7 @@ from prfaas_gateway.leg import LegRunner
 from prfaas_gateway.leg_tasks import LegTasks
 from prfaas_gateway.link_watch import watching
 from prfaas_gateway.metrics import Metrics
+from prfaas_gateway.peer_demand import PeerDemand
 from prfaas_gateway.scheduler import Scheduler
 from prfaas_gateway.signal_streams import SignalStreams, following
 from prfaas_gateway.tokenizer import TokenizerShelf
@@ -137,7 +138,9 @@ async def _gateway(
             following(SignalStreams(view, fleet.signals, session, tls)),
             watching(fleet.watch, lambda: view.nodes),
             Election(etcd, config.node.deployment, config.node.name) as election,
-            _scheduling(config, section, etcd, fleet, election) as scheduler,
+            _scheduling(
+                config, section, etcd, fleet, election, PeerDemand(session, fleet, config.node.name)
+            ) as scheduler,
         ):
             yield Gateway(
                 section=section,
@@ -158,6 +161,7 @@ async def _scheduling(
     etcd: EtcdClient,
     fleet: Fleet,
     election: Election,
+    peers: PeerDemand,
 ) -> AsyncIterator[Scheduler]:
     """Run the long-term scheduler; it acts while this gateway leads."""
     case = read_case(section.case, region=config.node.region) if section.case else None
@@ -168,6 +172,7 @@ async def _scheduling(
         deployment=config.node.deployment,
         name=config.node.name,
         case=case,
+        peers=peers,
     )
     companion = Companion()
     await companion.start(scheduler.run(), name="scheduler")

@@ -121,14 +121,12 @@ def next_revision(
     case: Case,
     *,
     at_s: float,
-    gateways: int = 1,
     settings: ReplanSettings | None = None,
 ) -> Revision | None:
-    """Return what to change. `gateways` is how many share the requests; each is taken to get as
-    many as this one."""
+    """Return what to change; `demand` is that of all gateways together."""
     observation = Observation(
         at_s=at_s,
-        arrival_rate_per_s=demand.rate_per_s * gateways,
+        arrival_rate_per_s=demand.rate_per_s,
         lengths=demand.lengths,
         output_tokens=demand.output_tokens,
         prfaas=seen.prfaas,

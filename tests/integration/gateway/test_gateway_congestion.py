@@ -85,6 +85,12 @@ async def test_a_filling_link_sends_the_shortest_offloads_home_and_takes_them_ba
     assert await site.ask(words(150, first=3)) == (200, "offload", "above_threshold")
 
 
+async def test_a_cache_that_cannot_be_moved_does_not_bring_its_prompt_home(site: Site) -> None:
+    """Though the link is abundant: here the prompt would have to be computed whole."""
+    assert await site.ask(LONG) == (200, "offload", "above_threshold")
+    assert await site.ask(f"{LONG} more") == (200, "offload", "above_threshold")
+
+
 @pytest.mark.parametrize("said", [LOSSY, DOWN], ids=["loss", "outage"])
 async def test_loss_or_an_outage_closes_the_link_and_it_opens_step_by_step(
     site: Site, said: dict[str, Any]

@@ -146,6 +146,26 @@ async def test_a_node_is_not_asked_any_more_once_the_plan_is_another(site: World
     await site.until(lambda: wishes(site), lambda asked: not asked)
 
 
+async def test_the_leader_adds_up_what_the_gateways_see(site: World, tmp_path: Path) -> None:
+    await put(site, threshold_tokens=100, pinned=True)
+    config = NodeConfig(
+        node=NodeSection("b-gateway-1", Role.GATEWAY, "b", site.deployment),
+        etcd=EtcdSection((site.endpoint,)),
+        gateway=GatewaySection(site.model_path, case=str(tmp_path / "case.toml")),
+    )
+    async with serving(config) as url, aiohttp.ClientSession(url) as other:
+        for number in range(15):  # neither sees enough alone
+            prompt = words(20 + 50 * number, first=60 * number)
+            assert (await site.complete(prompt))[0].status == 200
+            body = {"prompt": prompt, "max_tokens": 4}
+            async with other.post("/v1/completions", json=body) as response:
+                assert response.status == 200
+        found = await plan(site)
+        assert found["is_leader"]
+        assert found["demand"]["requests"] == 15
+        await site.until(lambda: plan(site), lambda found: found["proposal"] is not None)
+
+
 async def test_another_leader_goes_on_with_the_same_plan(site: World, tmp_path: Path) -> None:
     await put(site, threshold_tokens=777, roles={"b": {"n_p": 2, "n_d": 2}}, pinned=True)
     await site.until(lambda: wishes(site))

@@ -1,11 +1,13 @@
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from prfaas.errors import ConfigError
 from prfaas.plan_record import PlanRecord, RoleCounts, plan_problems
 from prfaas.planning.conversion import next_conversions
-from prfaas.planning.demand_book import DemandBook, DemandSeen
+from prfaas.planning.demand_book import DemandBook, DemandSeen, merged
 from prfaas.planning.long_term import next_revision, plan_after, running_now, stages_seen
 from prfaas.planning.paper import paper_case
 from prfaas.planning.replan import Running
@@ -103,6 +105,48 @@ def drawn(output_tokens: int = 1024) -> DemandSeen:
     return seen
 
 
+def test_the_demand_of_several_gateways_is_added_up() -> None:
+    one, other = book(1000, 1000, 10).seen(at_s=500.0), book(500, 4000, 40).seen(at_s=250.0)
+    assert one is not None
+    assert other is not None
+    both = merged([one, other])
+    assert both is not None
+    assert both.rate_per_s == pytest.approx(one.rate_per_s + other.rate_per_s)
+    assert both.requests == pytest.approx(one.requests + other.requests)
+    share = one.requests / both.requests
+    assert both.mean_tokens == pytest.approx(1000 * share + 4000 * (1 - share))
+    assert both.output_tokens == pytest.approx(10 * share + 40 * (1 - share))
+    again = merged([one, one])
+    assert again is not None
+    assert again.lengths.cells()[0].tolist() == [1000.0]
+    assert merged([]) is None
+
+
+def test_demand_travels_as_json_and_nonsense_does_not() -> None:
+    seen = drawn()
+    back = DemandSeen.from_json(json.loads(json.dumps(seen.to_json())))
+    assert back.lengths.cells()[0].tolist() == seen.lengths.cells()[0].tolist()
+    assert back.lengths.cells()[1] == pytest.approx(seen.lengths.cells()[1])
+    assert (back.rate_per_s, back.requests) == (seen.rate_per_s, seen.requests)
+    good: dict[str, object] = {"rate_per_s": 1, "output_tokens": 1, "requests": 1}
+    good |= {"lengths": [1, 2], "weights": [1, 1]}
+    DemandSeen.from_json(good)
+    for wrong in (
+        {"lengths": [2, 1]},
+        {"weights": [1]},
+        {"lengths": []},
+        {"rate_per_s": -1},
+        {"requests": True},
+        {"output_tokens": None},
+        {"weights": ["1", "1"]},
+        {"lengths": [1, float("inf")]},
+    ):
+        with pytest.raises(ConfigError):
+            DemandSeen.from_json(good | wrong)
+    with pytest.raises(ConfigError):
+        DemandSeen.from_json([])
+
+
 def engines() -> list[NodeRecord]:
     remote = [node(f"prfaas-prefill-{i}").record for i in range(4)]
     return remote + [state.record for state in nodes(3, 5, "pd")]
@@ -142,11 +186,11 @@ def test_a_plan_follows_the_demand_and_what_is_good_stays() -> None:
 
 def test_roles_wait_for_their_cooldown_and_a_plan_says_when_they_changed() -> None:
     running = Running(20_000, (4,), 1, 7, changed_at_s=900.0, version=3)
-    demand = drawn(output_tokens=10)
+    demand = replace(drawn(output_tokens=10), rate_per_s=18.0)
     seen = stages_seen([], region="pd", tokens_per_s={}, decode_slots=1, answer_s=1.0)
-    soon = next_revision(running, demand, seen, CASE, at_s=1000.0, gateways=9)
+    soon = next_revision(running, demand, seen, CASE, at_s=1000.0)
     assert soon is None or (soon.n_p, soon.n_d) == (1, 7)
-    later = next_revision(running, demand, seen, CASE, at_s=1300.0, gateways=9)
+    later = next_revision(running, demand, seen, CASE, at_s=1300.0)
     assert later is not None
     assert (later.n_p, later.n_d) == (2, 6)
     before = PlanRecord(3, 20_000, {"pd": RoleCounts(1, 7)}, converted_at_s=900.0)
