@@ -109,6 +109,32 @@ def test_a_prefill_that_crashes_costs_no_request_and_comes_back(regions: Deploym
     )
 
 
+def roles_of(regions: Deployment) -> dict[str, int]:
+    nodes = regions.request("/admin/v1/fleet").json["nodes"]
+    kept = [node["role"] for node in nodes if node["region"] == "b" and not node["draining"]]
+    return {role: kept.count(role) for role in ("prefill", "decode")}
+
+
+def test_a_plan_by_hand_converts_a_node_and_no_request_is_lost(
+    models_dir: Path, deployment_name: str, tmp_path: Path
+) -> None:
+    options = ["--engine", "twin", "--threshold", str(THRESHOLD), "--dilation", "0.2"]
+    options += ["--instances", "1,1,2", "--role-switch"]
+    made = Deployment(f"{deployment_name}s", tmp_path, models_dir / MODEL)
+    with deployed(made, *options):
+        assert roles_of(made) == {"prefill": 1, "decode": 2}
+        done = made.ctl("schedule apply", "--roles", "b=2/1", "--threshold", "3000", "--pin")
+        assert done.returncode == 0, done.stderr
+
+        def is_converted() -> bool:
+            assert ask(made, [int(time.time() * 100) % 500] * 2500).status == 200
+            return roles_of(made) == {"prefill": 2, "decode": 1}
+
+        wait_until(is_converted, timeout_s=60, what="a decode has become a prefill")
+        assert ask(made, [9] * 2900).route == "local"
+        assert "b=2/1" in made.ctl("schedule show").stdout
+
+
 def test_twins_work_inside_mutual_tls(
     models_dir: Path, deployment_name: str, tmp_path: Path
 ) -> None:
