@@ -1,5 +1,9 @@
 """Schedules: what is asked and when, drawn before anything is sent."""
 
+import gzip
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -165,3 +169,21 @@ def test_a_wrong_campaign_is_one_line_with_file_key_and_what_is_allowed(
 def test_a_campaign_names_its_traces() -> None:
     text = '[[workload]]\ntrace = "a.csv"\n[[workload]]\ntrace = "b"\n[[workload]]\ntrace = "b"\n'
     assert campaign_files(HEAD + text, source="c.toml") == ("a.csv", "b")
+
+
+ROOT = Path(__file__).parents[3]
+DOCUMENTED = re.findall(
+    r"^```toml\n(.*?)^```", (ROOT / "docs" / "campaigns.md").read_text(), re.DOTALL | re.MULTILINE
+)
+OURS = [file.read_text() for file in sorted((ROOT / "loadtest" / "campaigns").glob("*.toml"))]
+
+
+@pytest.mark.parametrize("text", [*DOCUMENTED, *OURS])
+def test_the_documented_campaign_and_those_that_we_ship_can_be_drawn(text: str) -> None:
+    traces = {}
+    for name in campaign_files(text, source="c.toml"):
+        content = gzip.decompress((ROOT / "loadtest" / "traces" / name).read_bytes()[: 1 << 24])
+        traces[name] = parse_trace(content.decode(), name)
+    found = parse_campaign(text, source="c.toml", traces=traces)
+    rows = make_schedule(found.workloads, requests=found.requests, seed=found.seed).requests
+    assert abs(len(rows) - found.requests) <= len(found.workloads)
