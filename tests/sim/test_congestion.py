@@ -18,7 +18,7 @@ from prfaas.workload.arrivals import Poisson
 CASE = paper_case()
 CONTENDER = make_contender("prfaas", CASE, DeploymentSettings())
 #: Of the link that was planned for; the demand needs about a tenth of it.
-RATES = (0.02, 0.05, 0.07, 0.08, 0.09, 0.10, 0.11, 0.12, 0.15, 0.2, 0.3, 0.5, 1.0)
+RATES = (0.02, 0.05, 0.08, 0.09, 0.10, 0.11, 0.12, 0.2, 1.0)
 LOW, HIGH = 2.0, 6.0
 
 
