@@ -184,7 +184,7 @@ def signals_line(link: dict[str, Any]) -> str:
 
     signal = link["signal"]
     if signal is None:
-        return "none yet"
+        return "none yet" + _rule(link.get("rule", {}))
     state = "up" if signal["up"] else "DOWN"
     if link["is_stale"]:
         state += f" {shown_duration(link['age_s'] or 0.0)} ago"
@@ -194,8 +194,16 @@ def signals_line(link: dict[str, Any]) -> str:
     used, again = signal["utilisation"], signal["loss"]
     return (
         f"{state}, {used:.0%} used of {carries} that transfers got of late,"
-        f" backlog {backlog}, {again:.1%} sent again"
+        f" backlog {backlog}, {again:.1%} sent again{_rule(link.get('rule', {}))}"
     )
+
+
+def _rule(rule: dict[str, Any]) -> str:
+    """Return what follows from a link's state, where that is not what is usual."""
+    if rule.get("closed"):
+        return "; CLOSED: nothing is offloaded"
+    factor = rule.get("threshold_factor", 1.0)
+    return f"; full: offloads above {rule['threshold_tokens']} tokens only" if factor > 1 else ""
 
 
 def _link_line(link: dict[str, Any] | None) -> str:

@@ -16,6 +16,17 @@ def test_a_links_signals_fit_one_line() -> None:
     )
 
 
+def test_what_follows_from_a_links_state_is_said_where_it_is_unusual() -> None:
+    link = asdict(RegionLink(signal=LinkSignal(0.9, 3.0), is_stale=False))
+    usual = {"closed": False, "threshold_factor": 1.0, "threshold_tokens": 100}
+    assert signals_line(link | {"rule": usual}) == signals_line(link)
+    full = signals_line(link | {"rule": usual | {"threshold_factor": 2, "threshold_tokens": 200}})
+    assert full.endswith("; full: offloads above 200 tokens only")
+    closed = usual | {"closed": True, "threshold_factor": 8.0, "threshold_tokens": None}
+    assert "CLOSED" in signals_line(link | {"rule": closed})
+    assert "CLOSED" in signals_line(asdict(RegionLink()) | {"rule": closed})
+
+
 def test_what_is_old_down_or_unknown_says_so() -> None:
     assert signals_line(asdict(RegionLink())) == "none yet"
     down = LinkSignal(utilisation=0.0, backlog_s=0.0, up=False)
