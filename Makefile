@@ -10,7 +10,7 @@ export VENV
 SEED ?= 1
 SIM_REQUESTS ?= 20000
 
-.PHONY: help setup demo check test unit engines sim sim-tables bench-sim e2e clean fuzz soak bench-peers-setup bench-transport bench-report bench-pipelining bench-pool
+.PHONY: help setup demo check test unit engines sim sim-tables bench-sim e2e clean fuzz soak bench-peers-setup bench-transport bench-report bench-pipelining bench-pool drills table6
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ unit: ## tests without engines: unit, vectors, property, sim; a process per core
 	$(PYTEST) -n auto --dist worksteal tests/unit tests/property tests/sim
 
 engines: ## the rest, one after the other: real sockets, namespaces, etcd, SGLang
-	$(PYTEST) tests/integration tests/e2e
+	$(PYTEST) tests/integration tests/e2e tests/chaos
 
 sim: ## all policies in virtual time from SEED=1; the digest at the end tells a replay
 	@$(BIN)/prfaasctl simulate --seed $(SEED) --requests $(SIM_REQUESTS)
@@ -44,6 +44,10 @@ sim-tables: ## make docs/simulation-tables.md again; some minutes
 
 bench-sim: ## how fast the simulator is, and what it takes in memory; reports only
 	@$(BIN)/python tests/bench/simulator_speed.py
+
+DRILLS ?= --all
+drills: setup ## all chaos drills of the library (root; some 25 minutes); reports in build/drills
+	$(BIN)/prfaasctl drill run $(DRILLS) --report build/drills
 
 e2e: ## tests with real SGLang engines
 	$(PYTEST) -m e2e tests
@@ -74,6 +78,10 @@ soak: ## lanes between processes that die, over links that misbehave, for SECOND
 
 bench-twin: ## what engine twins cost: CPU of a request, of 100 idle ones; a minute
 	PYTHONPATH=tests/support $(BIN)/python tests/bench/twin/cost.py --instances 100 --requests 150 --tokens 256
+
+table6: setup ## the paper's Table 6 measured on engine twins, into docs/table6.md (root; half an hour)
+	$(BIN)/python tests/bench/table6/measure.py
+	$(BIN)/python tests/bench/table6/report.py
 
 clean: ## remove caches; .venv stays (remove it by hand to start over)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from prfaas.errors import PrfaasError, StateError
 from prfaas_loadtest.drills.breakage import Breakage, Moment
 from prfaas_loadtest.drills.client import Client
-from prfaas_loadtest.drills.fault import Fault, FaultKind
+from prfaas_loadtest.drills.fault import LOAD_FAULTS, Fault, FaultKind
 from prfaas_loadtest.drills.history import Outcome, Record
 from prfaas_loadtest.drills.load import run_calm, run_load
 from prfaas_loadtest.drills.plan import DrillPlan, probe
@@ -190,6 +190,7 @@ async def _broken(conductor: _Conductor, route: str) -> tuple[float | None, list
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(load)
+            group.create_task(_tell_of_clients(conductor))
             recovery = group.create_task(break_and_recover())
     except* PrfaasError as errors:
         raise _first(errors) from None
@@ -198,6 +199,16 @@ async def _broken(conductor: _Conductor, route: str) -> tuple[float | None, list
     recovered_s, lacking = recovery.result()
     conductor.note("load ended")
     return recovered_s, [*lacking, *troubles]
+
+
+async def _tell_of_clients(conductor: _Conductor) -> None:
+    """Put on the timeline what the clients do: nothing of it is done to the site."""
+    mine = [fault for fault in conductor.plan.drill.faults if fault.kind in LOAD_FAULTS]
+    moments = [(fault.at_s, "begins", fault) for fault in mine]
+    moments += [(fault.end_s, "ends", fault) for fault in mine]
+    for at_s, what, fault in sorted(moments, key=lambda moment: moment[0]):
+        await asyncio.sleep(conductor.began_s + at_s - _now_s())
+        conductor.note(f"{what}: {fault.words}")
 
 
 async def _undisturbed(conductor: _Conductor) -> dict[int, tuple[int, ...]]:

@@ -97,6 +97,7 @@ async def test_clients_that_hang_up_are_known_from_those_that_wait_in_vain() -> 
         found = await run(site, stop, abandon)
     outcomes = {str(record.outcome) for record in found.records}
     assert outcomes == {"answered", "abandoned"}
+    assert "ends: abandon (share 0.5)" in {moment.text for moment in found.moments}
     assert broken(found) == set()
 
 
