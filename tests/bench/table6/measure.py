@@ -9,6 +9,7 @@ rates until one is sustained. Half an hour; `report.py` makes docs/table6.md of 
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -61,7 +62,8 @@ def measure(system: System, options: argparse.Namespace) -> None:
     """Deploy a system, find what it takes, and destroy it."""
     place = ["--name", "tablesix", "--state-dir", str(options.state_dir)]
     out = options.out / system.name
-    out.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
     campaign = out / "campaign.toml"
     text = CAMPAIGN.read_text().replace('policy = "threshold"', f'policy = "{system.policy}"')
     campaign.write_text(text)
