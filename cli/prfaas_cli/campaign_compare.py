@@ -41,7 +41,7 @@ def compare_runs(first: Path, second: Path, output: Output) -> None:
     Raises:
         StateError: one of them is no run.
     """
-    runs = [read_results(RunFolder(path)) for path in (first, second)]
+    runs = [read_results(RunFolder(path), predicted=False) for path in (first, second)]
     pairs = {title: tuple(figure(run) for run in runs) for title, figure in _ROWS}
     interval = ttft_difference(*runs)
     document = {

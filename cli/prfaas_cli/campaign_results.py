@@ -71,8 +71,11 @@ class Results:
         }
 
 
-def read_results(folder: RunFolder, *, traces_beside: Path | None = None) -> Results:
-    """Read a run; what its campaign names is not needed any more but the case of its plan.
+def read_results(
+    folder: RunFolder, *, beside: Path | None = None, predicted: bool = True
+) -> Results:
+    """Read a run. Files that its campaign names are looked for in `beside`: traces, which are not
+    needed any more, and the case of its plan, which only a prediction needs.
 
     Raises:
         StateError: it is no run, or nothing was measured.
@@ -85,7 +88,7 @@ def read_results(folder: RunFolder, *, traces_beside: Path | None = None) -> Res
         facts = Facts.from_json(raw)
     except (OSError, ValueError, TypeError, KeyError):
         raise StateError(f"{folder.path}: not the folder of a run of a campaign") from None
-    campaign = _campaign(text, folder, traces_beside)
+    campaign = _campaign(text, folder, beside)
     samples = tuple(read_samples(folder.samples)) if folder.samples.exists() else ()
     summary = summarise(
         samples,
@@ -100,7 +103,7 @@ def read_results(folder: RunFolder, *, traces_beside: Path | None = None) -> Res
         samples=samples,
         summary=summary,
         egress=_egress(folder, facts, summary, began_at_s),
-        prediction=predict(campaign, folder, facts, beside=traces_beside),
+        prediction=predict(campaign, folder, facts, beside=beside) if predicted else None,
     )
 
 

@@ -86,7 +86,7 @@ def _give(folder: RunFolder, asked: Asked, output: Output, status: int) -> int:
     from prfaas_cli.campaign_lines import lines_of
     from prfaas_cli.campaign_report import page
 
-    results = read_results(folder, traces_beside=asked.file.parent)
+    results = read_results(folder, beside=asked.file.parent)
     document = results.document()
     write_results(folder.summary, document)
     folder.report.write_text(page(results))

@@ -1,0 +1,73 @@
+"""`prfaasctl campaign`: what is wrong is one line, with the right exit code."""
+
+from pathlib import Path
+
+import pytest
+
+from prfaas_cli.app import run_command
+
+CAMPAIGN = """
+name = "c"
+requests = 3
+[target]
+{target}
+[slo]
+ttft_s = 1
+tpot_s = 1
+[[workload]]
+rate_per_s = 1
+lengths = {{ tokens = 5 }}
+output_tokens = 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "said"),
+    [
+        ("", 1, "nothing is deployed as default"),
+        ('url = "nowhere"', 2, "target.url = 'nowhere': allowed: http://"),
+        ('url = "http://x"\napi_key_env = "NO_SUCH_KEY"', 2, "'NO_SUCH_KEY': not in the environ"),
+        ('url = "http://x"\ninput = "text"', 2, "target.tokenizer = None: allowed: with text"),
+    ],
+)
+def test_what_cannot_run_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str, code: int, said: str
+) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(CAMPAIGN.format(target=target))
+    arguments = ["campaign", "run", str(file), "--out", str(tmp_path / "run")]
+    assert run_command([*arguments, "--state-dir", str(tmp_path)], as_json=False) == code
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_file_that_is_not_there_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["campaign", "run", str(tmp_path / "no.toml")], as_json=False) == 2
+    assert "no.toml" in capsys.readouterr().err
+
+
+def test_results_never_overwrite_what_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(CAMPAIGN.format(target='url = "http://127.0.0.1:1"'))
+    arguments = ["campaign", "run", str(file), "--out", str(tmp_path)]
+    assert run_command(arguments, as_json=False) == 1
+    assert "not empty; give another --out" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["c.toml"]
+
+
+def test_a_folder_that_is_no_run_cannot_be_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["campaign", "compare", str(tmp_path), str(tmp_path)], as_json=False) == 1
+    assert "not the folder of a run of a campaign" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("master", ["", "host", "host:x", ":5", "host:70000"])
+def test_a_worker_needs_an_address(master: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["campaign", "worker", "--master", master], as_json=False) == 2
+    assert "allowed: HOST:PORT" in capsys.readouterr().err
