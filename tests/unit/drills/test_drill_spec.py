@@ -1,5 +1,7 @@
 """Drills as TOML: what is read, and how what is wrong is told."""
 
+from pathlib import Path
+
 import pytest
 
 from prfaas.errors import ConfigError
@@ -92,3 +94,12 @@ def test_the_library_breaks_everything_that_can_be_broken() -> None:
 def test_a_name_that_is_none_says_where_names_are() -> None:
     with pytest.raises(ConfigError, match="drill list"):
         read_drill("no-such-drill")
+
+
+def test_every_drill_is_in_the_docs_with_a_run_of_it() -> None:
+    """The page says which failures it answers, the track record how it went."""
+    docs = Path(__file__).parents[3] / "docs"
+    page, record = ((docs / name).read_text() for name in ("drills.md", "TESTING.md"))
+    for name in library_names():
+        assert f"`{name}`" in page, name
+        assert f"| `{name}` |" in record, name
