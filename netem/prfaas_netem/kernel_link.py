@@ -43,7 +43,7 @@ def netem_arguments(spec: LinkSpec) -> list[str]:
     The limit holds what is on the wire at full rate plus the backlog, in packets of 1,500 bytes.
 
     >>> netem_arguments(LinkSpec(rate_bits_per_s=10**9, delay_s=0.01, loss=0.02))
-    ['netem', 'limit', '2500', 'delay', '10000us', 'loss', 'random', '2%']
+    ['netem', 'limit', '2501', 'delay', '10000us', 'loss', 'random', '2%']
     """
     in_flight_bytes = spec.rate_bits_per_s / 8 * (spec.delay_s + spec.jitter_s)
     packets = int((in_flight_bytes + spec.queue_bytes) / _MTU_BYTES) + 1

@@ -24,7 +24,7 @@ SHARE_SLACK = 0.002
 SIGMAS = 4.0
 UDP_HEADER_SHARE = 8 / 264
 """Of the bytes behind the IP header of a packet of `stream_probe`."""
-_GRID = 101
+_GRID = 100
 
 
 class Verdict(StrEnum):

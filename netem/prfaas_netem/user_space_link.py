@@ -32,10 +32,13 @@ class QueuedDirection:
     def apply(self, spec: LinkSpec) -> None:
         """Change from now on; packets already held move by the change of delay and keep order."""
         before, self.shaper.spec = self.shaper.spec, spec
+        # A super-packet is never copied whole: it would not fit a message.
+        if before.needs_payload and not spec.needs_payload:
+            self.queue.copy_whole(False)
         if before.splits_super_packets != spec.splits_super_packets:
             self.queue.split_super_packets(spec.splits_super_packets)
-        if before.needs_payload != spec.needs_payload:
-            self.queue.copy_whole(spec.needs_payload)
+        if spec.needs_payload and not before.needs_payload:
+            self.queue.copy_whole(True)
         shift_s = spec.delay_s - before.delay_s
         if shift_s:
             self._held.shift(shift_s)

@@ -9,6 +9,7 @@ import contextlib
 import os
 import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -98,8 +99,24 @@ def test_tcp_survives_a_link_that_does_everything(link):
     set_link(link.control, spec)
     measured = probes.measure_rate(link.topology, source="a", target="b", seconds=1.0)
     assert measured.received_bytes > 50_000
-    harmed = show(link.control)["directions"][0]
-    assert harmed["netlink_errors"] == 0
+
+
+def test_harm_that_comes_and_goes_loses_no_message(deploy):
+    """Between super-packets and copies of whole packets, while a stream runs."""
+    link = deploy(LinkSpec(delay_s=0.001), backend="nfqueue")
+    sender = threading.Thread(
+        target=probes.measure_rate,
+        args=(link.topology,),
+        kwargs={"source": "a", "target": "b", "seconds": 1.5},
+    )
+    sender.start()
+    while sender.is_alive():
+        set_link(link.control, LinkSpec(delay_s=0.001, corruption=0.001, duplication=0.001))
+        set_link(link.control, LinkSpec(delay_s=0.001))
+        sender.join(0.02)
+    report = show(link.control)["directions"][0]
+    assert report["harmed"]["duplicated"] > 0
+    assert report["netlink_errors"] == 0
 
 
 def test_the_same_seed_loses_the_same_packets(deploy):
