@@ -326,7 +326,8 @@ class Agent:
             return
 
     def _report(self, phase: str, engine: Engine | None = None, *, detail: str = "") -> None:
-        """Write the agent's file, for deploy and status to read."""
+        """Write the agent's file, for deploy and status to read; on a full disk it stays as it was:
+        what serves matters more than what is told."""
         state = {
             "phase": phase,
             "detail": detail,
@@ -334,4 +335,7 @@ class Agent:
             "engine_starts": self._starts,
             "engine_pid": engine.process.pid if engine else 0,
         }
-        write_json(self._files.agent, state)
+        try:
+            write_json(self._files.agent, state)
+        except OSError as error:
+            logger.warning("%s: %s; not told: %s", self._files.agent, error.strerror, phase)

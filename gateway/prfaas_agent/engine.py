@@ -79,18 +79,33 @@ def start(files: EngineFiles, launch: Launch, *, arguments: Sequence[str]) -> En
     Raises:
         PrfaasError: it could not be started.
     """
-    pid = launch(arguments, dict(os.environ), files.log, files.home)
+    try:
+        pid = launch(arguments, dict(os.environ), files.log, files.home)
+    except OSError as error:
+        raise PrfaasError(f"the engine cannot be started: {files.log}: {error.strerror}") from None
     process = processes.identify(pid)
     if process is None:
         raise PrfaasError(f"the engine ended at once; see {files.log}")
     engine = Engine(process, uuid.uuid4().hex, tuple(arguments), time.time())
-    write(files, engine)
+    try:
+        write(files, engine)
+    except PrfaasError:
+        # Nobody would know it again.
+        processes.end_session(process, grace_s=0.0)
+        raise
     return engine
 
 
 def write(files: EngineFiles, engine: Engine) -> None:
-    """Write an engine's file."""
-    write_json(files.record, asdict(engine))
+    """Write an engine's file.
+
+    Raises:
+        PrfaasError: it cannot be written, as on a full disk.
+    """
+    try:
+        write_json(files.record, asdict(engine))
+    except OSError as error:
+        raise PrfaasError(f"cannot write {files.record}: {error.strerror}") from None
 
 
 def find_running(files: EngineFiles) -> Engine | None:
