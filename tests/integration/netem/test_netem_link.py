@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from prfaas_netem.backend import available
 from prfaas_netem.client import set_link, show
 from prfaas_netem.counters import wan_bytes
 from prfaas_netem.link_spec import LinkSpec
+from prfaas_netem.ways import Way
 
 pytestmark = pytest.mark.root
 
@@ -205,6 +207,24 @@ def test_kernel_link_rate_and_counters(topology, monkeypatch):
         assert report["mode"] == "gso"
         link.close()
     assert probes.measure_rtt(topology, source="a", target="b", count=1).lost == 1
+
+
+def test_kernel_link_tells_sources_of_one_target_apart(topology, monkeypatch):
+    """Three regions: two ways end at one interface of the router, each with a rate of its own."""
+    monkeypatch.setattr(kernel_link, "netem_arguments", lambda spec: ["pfifo", "limit", "1000"])
+    fast, slow = LinkSpec.parse(rate="200mbit"), LinkSpec.parse(rate="40mbit")
+    three = replace(topology, regions=("a", "b", "c"), link=fast).with_ways(Way("b", "c", slow))
+    regions.create(three)
+    with namespace.inside(three.router_namespace):
+        link = kernel_link.KernelLink(three)
+    assert_rate(three, 200e6, source="a", target="c")
+    assert_rate(three, 40e6, source="b", target="c")
+    with namespace.inside(three.router_namespace):
+        carried = {
+            (way.source, way.target): link.report(way)["bytes"] for way in three.directions()
+        }
+        link.close()
+    assert carried["a", "c"] > carried["b", "c"] > carried["a", "b"]
 
 
 @pytest.mark.parametrize(
