@@ -90,6 +90,10 @@ def serving(server: PacedServer) -> Iterator[PacedServer]:
         started.set()
         await stop.wait()
         await runner.cleanup()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
     thread.start()

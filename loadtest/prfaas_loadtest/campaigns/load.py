@@ -46,6 +46,7 @@ _SHARE, _HELLO, _SAMPLE, _OVER, _STOP = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one of the roles; return the exit status."""
     options = _parser().parse_args(arguments)
+    del sys.argv[1:]  # Locust's page would read them as options of its own
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         return _ROLES[options.role](options)
