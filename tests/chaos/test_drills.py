@@ -31,7 +31,7 @@ recovery_within_s = 60.0
 settle_within_s = 60.0
 """
 CUT = '[[fault]]\nkind = "partition"\nat_s = 1.0\nseconds = {seconds}\n'
-KILL = '[[fault]]\nkind = "kill"\ntarget = "{target}"\nat_s = 1.0\n'
+END = '[[fault]]\nkind = "{how}"\ntarget = "{target}"\nat_s = 1.0\n'
 ABANDON = '[[fault]]\nkind = "abandon"\nshare = 0.6\nat_s = 0.0\nseconds = 4.0\n'
 
 
@@ -58,9 +58,10 @@ def regions(
 def test_drills_hold_and_one_that_shows_nothing_does_not(
     regions: Deployment, tmp_path: Path
 ) -> None:
-    """The link is cut while clients hang up; a prefill and the gateway die. The last drill wants to
-    see what cannot be."""
-    prefill, gateway = KILL.format(target="a-prefill-0"), KILL.format(target="b-gateway-0")
+    """The link is cut while clients hang up; a prefill is killed, the gateway ended (a killed one's
+    lease would live on for long). The last drill wants to see what cannot be."""
+    prefill = END.format(how="kill", target="a-prefill-0")
+    gateway = END.format(how="restart", target="b-gateway-0")
     files = [
         drill_file(tmp_path, "cut", CUT.format(seconds=2.0) + ABANDON),
         drill_file(tmp_path, "kill", prefill),
