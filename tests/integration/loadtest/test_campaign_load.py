@@ -81,6 +81,7 @@ def test_a_server_that_falls_behind_gets_all_requests_and_its_queue_is_seen(tmp_
     for place, sample in enumerate(found):
         assert sample.due_s == pytest.approx((place + 1) / 20)
         assert sample.first_s - sample.due_s >= 0.05 * place
+    assert found[-1].first_s - found[-1].sent_s > 1.0
     assert result["measured"]["ttft"]["mean"] > 1.0
     assert not result["measured"]["stable"]
     assert result["measured"]["attainment"] < 0.7
