@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 from prfaas.errors import ConfigError, StateError
 
-
 #: Statuses of what no other gateway would take either: as a prompt beyond the context.
 _WRONG_REQUEST = (400, 413)
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from prfaas.config import NodeConfig
@@ -16,6 +17,7 @@ from prfaas_agent.security_checks import security_problems
 from prfaas_cli import peer_check
 
 _HOOKS_TIMEOUT_S = 180.0
+_AFTER_IDLE = Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ def _check_config(config: NodeConfig) -> Iterator[Finding]:
     section = config.engine or config.gateway
     assert section is not None
     yield _finding("model", model_problem(section.model_path))
+    if config.engine:
+        yield tcp_finding(_AFTER_IDLE)
     if config.engine and not is_twin(config):
         from prfaas_plugin.local_backend import package_problem
 
@@ -83,6 +87,22 @@ def _check_config(config: NodeConfig) -> Iterator[Finding]:
         yield from _check_ports(config)
     if nodes:
         yield from _check_peers(config, nodes)
+
+
+def tcp_finding(after_idle: Path) -> Finding:
+    """Say whether lanes keep their windows while they are idle; `after_idle` is the sysctl's file.
+
+    It works without, only more slowly.
+    """
+    try:
+        is_good = after_idle.read_text().strip() == "0"
+    except OSError:
+        return Finding("tcp", ok=True, detail=f"not known: {after_idle} cannot be read")
+    if is_good:
+        return Finding("tcp", ok=True, detail="good")
+    advice = "the first transfer after a pause is slower than it could be over a long distance"
+    fix = "sysctl -w net.ipv4.tcp_slow_start_after_idle=0"
+    return Finding("tcp", ok=True, detail=f"{advice}; to change that: {fix}")
 
 
 def _check_ports(config: NodeConfig) -> Iterator[Finding]:

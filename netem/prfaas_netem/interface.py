@@ -1,4 +1,4 @@
-"""Interfaces, addresses, routes and TCP buffers of the namespaces: inspect and repair them."""
+"""Interfaces, addresses, routes and TCP settings of the namespaces: inspect and repair them."""
 
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from prfaas_netem.ways import Port, router_interface
 _LOOPBACK = 1
 _UP = 1
 _SYSCTL = Path("/proc/sys/net")
+_AFTER_IDLE = "ipv4/tcp_slow_start_after_idle"
 _BUFFER_MAX_BYTES = 64 * 1024 * 1024
 _BUFFERS = ("tcp_rmem", "tcp_wmem")
 
@@ -106,15 +107,21 @@ def turn_forwarding_on(topology: Topology) -> None:
         _write_sysctl("ipv4/ip_forward", "1")
 
 
-def buffers_are_large(name: str) -> bool:
-    """Return whether TCP may grow its buffers to a long fat link's product in a namespace."""
+def tcp_suits_wans(name: str) -> bool:
+    """Return whether TCP in a namespace fits a long fat link, as `make_tcp_suit_wans` leaves it."""
     with namespace.inside(name):
-        return all(_buffer_sizes(kind)[2] >= _BUFFER_MAX_BYTES for kind in _BUFFERS)
+        has_large_buffers = all(_buffer_sizes(kind)[2] >= _BUFFER_MAX_BYTES for kind in _BUFFERS)
+        return has_large_buffers and (_SYSCTL / _AFTER_IDLE).read_text().strip() == "0"
 
 
-def enlarge_buffers(name: str) -> None:
-    """Let TCP autotuning grow its buffers to 64 MiB in a namespace; the start sizes stay."""
+def make_tcp_suit_wans(name: str) -> None:
+    """Let TCP autotuning grow its buffers to 64 MiB in a namespace; the start sizes stay.
+
+    And let connections keep their windows while they are idle, so that a prompt after a pause does
+    not begin with a slow start.
+    """
     with namespace.inside(name):
+        _write_sysctl(_AFTER_IDLE, "0")
         for kind in _BUFFERS:
             low, start, high = _buffer_sizes(kind)
             _write_sysctl(f"ipv4/{kind}", f"{low} {start} {max(high, _BUFFER_MAX_BYTES)}")

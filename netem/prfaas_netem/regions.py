@@ -109,9 +109,9 @@ def _region_pieces(topology: Topology, region: str) -> Iterator[Piece]:
 def _host_pieces(topology: Topology, port: Port) -> Iterator[Piece]:
     name = port.namespace
     yield Piece(
-        f"TCP buffers of {name}",
-        partial(interface.buffers_are_large, name),
-        partial(interface.enlarge_buffers, name),
+        f"TCP of {name}",
+        partial(interface.tcp_suits_wans, name),
+        partial(interface.make_tcp_suit_wans, name),
     )
     yield Piece(
         f"interface of {name}",

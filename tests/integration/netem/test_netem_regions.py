@@ -90,6 +90,11 @@ def shrink_buffers(topology):
         Path("/proc/sys/net/ipv4/tcp_rmem").write_text("4096 65536 100000")
 
 
+def let_idle_windows_shrink(topology):
+    with namespace.inside(topology.namespace("a")):
+        Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle").write_text("1")
+
+
 def connect_regions_wrongly(topology):
     make_pair(topology, topology.ports("a")[0])
     with route_socket_in(topology.router_namespace) as link:
@@ -112,6 +117,7 @@ def connect_regions_wrongly(topology):
         open_the_policy,
         stop_forwarding,
         shrink_buffers,
+        let_idle_windows_shrink,
         connect_regions_wrongly,
     ],
 )
