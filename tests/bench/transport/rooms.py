@@ -72,7 +72,7 @@ def beside_background(rows: Rows, case: str, path: NetworkPath, repeats: int) ->
         with closing(send), closing(receive):
             time.sleep(1.0)
             for background_pages in took:
-                ask = {"count": 20, "pages": SMALL, "gap_s": 0.35}
+                ask = {"count": 40, "pages": SMALL, "gap_s": 0.35}
                 got = checked(receive.ask("beside", background_pages=background_pages, **ask))
                 took[background_pages] += got["took_s"]
         rates.append(got["bytes_per_s"] * 8 / 1e9)
