@@ -1,6 +1,7 @@
 """A skip or an expected failure that nobody listed fails the session: it would hide a lost test."""
 
 import os
+import signal
 import sys
 
 import pytest
@@ -11,6 +12,10 @@ from hypothesis import settings
 settings.register_profile("repeat", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("repeat")
+
+# A shell's job in the background ignores Ctrl-C, and so would every process that a test starts and
+# interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Reasons a test may be skipped for, and when; nothing else is tolerated.
 TOLERATED_REASONS = {"needs root": os.geteuid() != 0}
