@@ -78,6 +78,10 @@ class World:
             etcd=EtcdSection((self.endpoint,)),
             gateway=GatewaySection(**{**values, **changes}),
         )
+        if wait:
+            async with asyncio.timeout(10):
+                for registration in self.registrations.values():
+                    await registration.wait_registered()
         self.url = await self._gateway.enter_async_context(serving(config))
         self.http = await self._stack.enter_async_context(aiohttp.ClientSession(self.url))
         if wait:
