@@ -13,10 +13,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from prfaas.config import NodeConfig, SecurityMode
 from prfaas.errors import PreflightError
 from prfaas_agent.engine_stats import EngineStats
-from prfaas_agent.guarded_port import GuardedPort, Places
 from prfaas_agent.tls_proxy import identity_problem, newest_server_context
 from prfaas_agent.transfer_metrics import TransferMetrics
 from prfaas_coord.companion import Companion
+from prfaas_coord.guarded_port import GuardedPort, Places
 
 if TYPE_CHECKING:
     from prfaas_transport.tls_context import TlsContexts

@@ -7,6 +7,7 @@ on the other, so that an engine sees its client go.
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -18,6 +19,7 @@ from prfaas.errors import PreflightError
 from prfaas.records import Role
 from prfaas_agent.first_of import first_of
 from prfaas_agent.sglang_args import LOOPBACK
+from prfaas_coord.guarded_port import GuardedPort, Places
 
 # The transport takes a while to import: not where it is not needed.
 if TYPE_CHECKING:
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_CONNECTIONS = 4096
+MAX_CONNECTIONS, MAX_CONNECTIONS_EACH = 4096, 3072
+MAX_HANDSHAKES, MAX_HANDSHAKES_EACH = 256, 64
+"""In all, and of each address: so nobody can shut the others out."""
 HANDSHAKE_TIMEOUT_S = 5.0
 _CONNECT_TIMEOUT_S = 5.0
 _PART_BYTES = 1 << 18
@@ -37,10 +41,16 @@ class TlsProxy:
     def __init__(self, contexts: "TlsContexts", *, deployment: str, host: str, port: int) -> None:
         self.refused: Counter[str] = Counter()
         self._connections: set[asyncio.Task[None]] = set()
-        self._contexts = contexts
         self._deployment = deployment
         self._host = host
         self._port = port
+        self._guard = GuardedPort(
+            self._new_protocol,
+            places=Places(most=MAX_CONNECTIONS, most_each=MAX_CONNECTIONS_EACH),
+            handshakes=Places(most=MAX_HANDSHAKES, most_each=MAX_HANDSHAKES_EACH),
+            first_s=HANDSHAKE_TIMEOUT_S,
+            tls=newest_server_context(contexts),
+        )
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -49,29 +59,40 @@ class TlsProxy:
         Raises:
             PreflightError: the address cannot be bound.
         """
+        async with self._guard.serving(self._listen()):
+            try:
+                yield
+            finally:
+                await self._guard.accept_no_more()
+                for connection in self._connections:
+                    connection.cancel()
+                await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def _listen(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         try:
-            server = await asyncio.start_server(
-                self._serve,
-                self._host,
-                self._port,
-                ssl=newest_server_context(self._contexts),
-                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
-                limit=_PART_BYTES,
-                backlog=1024,
-            )
+            return socket.create_server((self._host, self._port), family=family, backlog=1024)
         except OSError as error:
             text = f"cannot listen on {self._host}:{self._port}: {error.strerror or error}"
             raise PreflightError(text) from None
-        try:
-            yield
-        finally:
-            server.close()
-            for connection in self._connections:
-                connection.cancel()
-            await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def _new_protocol(self) -> asyncio.Protocol:
+        reader = asyncio.StreamReader(limit=_PART_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader, lambda r, w: self._begin(r, w, protocol))
+        return protocol
+
+    async def _begin(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        protocol: asyncio.BaseProtocol,
+    ) -> None:
+        """Serve a connection that finished its handshake, as long as both sides want."""
+        self._guard.extend(protocol, None)
+        await self._serve(reader, writer)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        problem = self._problem(writer)
+        problem = identity_problem(writer.get_extra_info("peercert"), self._deployment)
         if problem:
             self.refused[problem] += 1
             logger.warning("connection to port %d refused: %s", self._port, problem)
@@ -85,11 +106,6 @@ class TlsProxy:
         finally:
             self._connections.discard(connection)
             writer.close()
-
-    def _problem(self, writer: asyncio.StreamWriter) -> str:
-        if len(self._connections) >= MAX_CONNECTIONS:
-            return "too_many_connections"
-        return identity_problem(writer.get_extra_info("peercert"), self._deployment)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

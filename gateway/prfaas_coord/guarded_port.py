@@ -29,6 +29,10 @@ class Places:
         self.most_each = most_each
         self._taken: Counter[str] = Counter()
 
+    def like(self) -> "Places":
+        """Return as many places, all free."""
+        return Places(most=self.most, most_each=self.most_each)
+
     def take(self, address: str) -> bool:
         """Take a place; return False where none is left for the address."""
         if self._taken.total() >= self.most or self._taken[address] >= self.most_each:
@@ -46,7 +50,7 @@ class GuardedPort:
     """Accepts connections for protocols of `new_protocol`, inside TLS with `tls`.
 
     A connection ends `first_s` after it was accepted, a handshake included, unless `extend` gives
-    it longer.
+    it longer. `handshakes` are the places of those that have not finished their handshake.
     """
 
     def __init__(
@@ -56,20 +60,23 @@ class GuardedPort:
         places: Places,
         first_s: float,
         tls: ssl.SSLContext | None,
+        handshakes: Places | None = None,
     ) -> None:
         self._new_protocol = new_protocol
         self._places = places
+        self._handshakes = handshakes or places.like()
         self._first_s = first_s
         self._tls = tls
         self._deadlines: dict[asyncio.BaseProtocol, asyncio.Timeout] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._accepting: asyncio.Task[None] | None = None
         self._warned_s = float("-inf")
 
     @asynccontextmanager
     async def serving(self, listener: socket.socket) -> AsyncIterator[None]:
         """Accept from a listening socket while the context lasts; then close it and all others."""
         listener.setblocking(False)
-        self._start(self._accept(listener))
+        self._accepting = self._start(self._accept(listener))
         try:
             yield
         finally:
@@ -78,6 +85,12 @@ class GuardedPort:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             listener.close()
+
+    async def accept_no_more(self) -> None:
+        """Take no new connections; those that there are go on."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.gather(self._accepting, return_exceptions=True)
 
     def extend(self, protocol: asyncio.BaseProtocol, seconds: float | None) -> None:
         """Let a connection last so long from now on; None: until one side ends it."""
@@ -96,7 +109,7 @@ class GuardedPort:
                 await asyncio.sleep(_AFTER_ACCEPT_ERROR_S)
                 continue
             if self._places.take(address):
-                task = self._start(self._serve(accepted))
+                task = self._start(self._serve(accepted, address))
                 task.add_done_callback(partial(self._end, address, accepted))
             else:
                 accepted.close()
@@ -113,7 +126,7 @@ class GuardedPort:
         accepted.close()
         self._places.give_back(address)
 
-    async def _serve(self, accepted: socket.socket) -> None:
+    async def _serve(self, accepted: socket.socket, address: str) -> None:
         """Return when the connection is over, however it ends."""
         inner = self._new_protocol()
         connection = _Connection(inner)
@@ -121,13 +134,31 @@ class GuardedPort:
             with suppress(OSError):  # a handshake that failed, and TimeoutError
                 async with asyncio.timeout(self._first_s) as deadline:
                     self._deadlines[inner] = deadline
-                    await asyncio.get_running_loop().connect_accepted_socket(
-                        lambda: connection, accepted, ssl=self._tls
-                    )
-                    await connection.ended.wait()
+                    if await self._connect(connection, accepted, address):
+                        await connection.ended.wait()
         finally:
             self._deadlines.pop(inner, None)
             connection.abort()
+
+    async def _connect(
+        self, connection: "_Connection", accepted: socket.socket, address: str
+    ) -> bool:
+        """Return once the connection is made, inside TLS where it is on; False: refused.
+
+        Raises:
+            OSError: the handshake failed.
+        """
+        if self._tls is not None and not self._handshakes.take(address):
+            self._warn(f"handshake of {address} refused: it, or all, have too many under way")
+            return False
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection, accepted, ssl=self._tls
+            )
+        finally:
+            if self._tls is not None:
+                self._handshakes.give_back(address)
+        return True
 
     def _warn(self, text: str) -> None:
         """Log, but not as often as a stranger likes."""
