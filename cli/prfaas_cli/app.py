@@ -16,6 +16,7 @@ from prfaas_cli import (
     deploy,
     destroy,
     drill,
+    hosts,
     link,
     node,
     plan,
@@ -45,6 +46,7 @@ app.command("simulate")(simulate.simulate)
 app.add_typer(campaign.app, name="campaign")
 app.add_typer(certs.app, name="certs")
 app.add_typer(node.app, name="node")
+app.add_typer(hosts.app, name="hosts")
 app.add_typer(link.app, name="link")
 app.add_typer(drill.app, name="drill")
 app.add_typer(profile.app, name="profile")

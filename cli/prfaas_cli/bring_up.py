@@ -15,6 +15,7 @@ from prfaas_cli.options import DeployOptions
 from prfaas_cli.output import Output
 from prfaas_cli.place import MARKER, Place
 from prfaas_cli.process_plan import DeployPlan, etcd_name
+from prfaas_cli.processes import read_supervisor
 from prfaas_cli.spawn import Popen, tail
 
 _POLL_S = 0.25
@@ -86,9 +87,8 @@ class BringUp:
         except OSError as error:
             where = error.filename or self.place.directory
             raise StateError(f"cannot start the supervisor: {where}: {error.strerror}") from None
-        observed = Observed.of(self.place)
         deadline_s = time.monotonic() + 20.0
-        while observed.supervisor().get("pid") != process.pid:
+        while read_supervisor(self.place).get("pid") != process.pid:
             if process.poll() is not None or time.monotonic() > deadline_s:
                 raise StateError("the supervisor does not start" + self._log_of("supervisor"))
             time.sleep(0.05)

@@ -10,6 +10,7 @@ from prfaas.errors import StateError
 from prfaas_agent.process import ProcessId, end_processes, identify, send_signal
 from prfaas_agent.shared_memory import remove_shared_files, shared_files
 from prfaas_agent.state_file import read_json
+from prfaas_cli.host_remains import remove_hosts
 from prfaas_cli.place import Place
 from prfaas_cli.processes import (
     deployment_processes,
@@ -113,6 +114,7 @@ def _end_all(place: Place, namespaces: tuple[str, ...], say: Say) -> int:
 def _remove_files(place: Place, *, keep_logs: bool) -> bool:
     if not place.directory.exists():
         return False
+    remove_hosts(place)
     entries = list(place.directory.iterdir())
     for entry in entries:
         if keep_logs and entry == place.logs:

@@ -13,10 +13,11 @@ check_machine() {
   done_step "Linux $(uname -m)"
 }
 
-# Debian packages whose program is missing; etcdctl is for operators and tests, iperf3 and openssl for benchmarks. etcd comes as a wheel too, so it is only wanted, not needed.
+# Debian packages whose program is missing; etcdctl is for operators and tests, iperf3 and openssl for benchmarks, systemd-nspawn, sshd and ssh for full hosts, nft for their firewall. etcd comes as a wheel too, so it is only wanted, not needed.
 missing_debian_packages() {
   local pair
-  for pair in etcd:etcd-server etcdctl:etcd-client ip:iproute2 iptables:iptables iperf3:iperf3 openssl:openssl; do
+  for pair in etcd:etcd-server etcdctl:etcd-client ip:iproute2 iptables:iptables iperf3:iperf3 openssl:openssl \
+    systemd-nspawn:systemd-container sshd:openssh-server ssh:openssh-client nft:nftables; do
     have "${pair%%:*}" || printf '%s\n' "${pair##*:}"
   done
 }
@@ -47,8 +48,10 @@ apt_log=/tmp/prfaas-setup-apt.log
 # Install without questions, refresh the lists only if they turn out too old, and start no service.
 apt_install() {
   note "installing $* with apt"
-  local policy=/usr/sbin/policy-rc.d etcd_was_there=no
-  have etcd && etcd_was_there=yes
+  local policy=/usr/sbin/policy-rc.d pair new_services=()
+  for pair in etcd:etcd sshd:ssh nft:nftables; do
+    have "${pair%%:*}" || new_services+=("${pair##*:}")
+  done
   if [[ ! -e $policy ]]; then
     trap 'rm -f /usr/sbin/policy-rc.d' EXIT
     printf '#!/bin/sh\nexit 101\n' >"$policy"
@@ -56,8 +59,8 @@ apt_install() {
   fi
   : >"$apt_log"
   run_apt install "$@" || { run_apt update && run_apt install "$@"; } || return 1
-  if [[ $etcd_was_there == no ]] && command -v systemctl >/dev/null; then
-    systemctl disable etcd >>"$apt_log" 2>&1 || true
+  if ((${#new_services[@]} > 0)) && command -v systemctl >/dev/null; then
+    systemctl disable "${new_services[@]}" >>"$apt_log" 2>&1 || true
   fi
 }
 
