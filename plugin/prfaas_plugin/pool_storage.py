@@ -26,10 +26,13 @@ from prfaas.blocks.block_layout import KEY_BYTES, KV
 from prfaas.blocks.namespace import Namespace
 from prfaas.errors import ConfigError
 from prfaas_pool import PoolClient
+from prfaas_pool.space import Space
 
 log = logging.getLogger("prfaas.plugin")
 
 _ALL_PAGES = 1 << 24
+#: A recurrent state stands for all that was before it: a prefix needs its last one.
+_TRAILING = {"mamba": 1}
 
 Bytes = NDArray[np.uint8]
 
@@ -51,6 +54,7 @@ class PrefixPoolStorage(HiCacheStorage):  # type: ignore[misc]
         self._item_bytes: dict[str, int] = {}
         self._dtypes: dict[str, torch.dtype] = {}
         self._namespace: Namespace | None = None
+        self._trailing: dict[str, int] = {}
 
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
         """Take the pool of full-attention KV."""
@@ -80,6 +84,8 @@ class PrefixPoolStorage(HiCacheStorage):  # type: ignore[misc]
             parts.append(f"{name}:" + ",".join(map(str, geometry)))
         self._namespace = Namespace(self._model, ";".join(parts))
         log.info("prefix pool: items of %s bytes", self._item_bytes)
+        self._trailing = {name: n for name, n in _TRAILING.items() if name in self._item_bytes}
+        self._describe()
 
     def batch_exists(
         self, keys: list[str], extra_info: HiCacheStorageExtraInfo | None = None
@@ -97,6 +103,7 @@ class PrefixPoolStorage(HiCacheStorage):  # type: ignore[misc]
         """Return how far KV and all states are there, in pages of `keys`."""
         chain, first = self._chain(keys, extra_info)
         trailing = {_name(item.name): _trailing(item) for item in pool_transfers or []}
+        self._note_trailing(trailing)
         match = self._client.match(chain, trailing, start=first)
         usable = [length - first for length in match.usable if length > first]
         hits = {KV: match.kv_pages - first} if match.kv_pages > first else {}
@@ -160,6 +167,26 @@ class PrefixPoolStorage(HiCacheStorage):  # type: ignore[misc]
         raise NotImplementedError("the prefix pool has the v1 and v2 batch calls only")
 
     batch_get = set = batch_set = exists = get
+
+    def _note_trailing(self, trailing: dict[str, int]) -> None:
+        """Learn how many of a prefix's last pages need states; a short prompt shows fewer."""
+        news = {
+            name: pages
+            for name, pages in trailing.items()
+            if name in self._item_bytes and pages > self._trailing.get(name, 0)
+        }
+        if news:
+            self._trailing |= news
+            self._describe()
+
+    def _describe(self) -> None:
+        """Tell the pool whose pages these are, so that they can be moved to other regions."""
+        assert self._namespace is not None
+        model, layout = self._namespace.model, self._namespace.layout
+        page_tokens = int(self._pools[KV].page_size)
+        self._client.describe(
+            Space(model, layout, page_tokens, dict(self._item_bytes), dict(self._trailing))
+        )
 
     def _each(
         self,

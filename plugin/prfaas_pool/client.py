@@ -15,6 +15,7 @@ from prfaas_pool.connection import Connection
 from prfaas_pool.entry_form import item_digest, read_form
 from prfaas_pool.message import Message
 from prfaas_pool.place import Item, Leased, Place, Reserved, ReservedEntry
+from prfaas_pool.space import Space
 
 log = logging.getLogger("prfaas.pool")
 
@@ -196,6 +197,16 @@ class PoolClient:
     def release(self, number: int) -> None:
         """End a lease or give a reservation up."""
         self._ask({"op": "release", "id": number})
+
+    def describe(self, space: Space) -> None:
+        """Say what this process stores there, now and to every service that comes after."""
+        self._connection.introduction = {"op": "describe", "space": space.to_json()}
+        self._ask(self._connection.introduction)
+
+    def spaces(self) -> list[Space]:
+        """Return what the pool's users have said that they store; empty without a service."""
+        answer = self._ask({"op": "spaces"})
+        return [Space.from_json(raw) for raw in answer[0]["spaces"]] if answer else []
 
     def stats(self) -> dict[str, Any] | None:
         """Return the service's figures; None where it does not answer."""

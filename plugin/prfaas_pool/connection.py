@@ -19,10 +19,12 @@ class Connection:
 
     It connects when first asked, and again, at most every `RETRY_S`, after a failure. `arena` is
     the mapped memory, set once a question was answered; a new service may have a new one.
+    `introduction` is said to every service anew.
     """
 
     def __init__(self, path: str) -> None:
         self.arena: Arena | None = None
+        self.introduction: dict[str, Any] | None = None
         self._path = path
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
@@ -63,6 +65,8 @@ class Connection:
         arena_id = bytes.fromhex(fields["arena"])
         if self.arena is None or self.arena.arena_id != arena_id:
             self.arena = Arena.join(fields["path"], arena_id=arena_id)
+        if self.introduction is not None:
+            self._exchange(self.introduction, b"")
 
     def _exchange(self, fields: dict[str, Any], blob: bytes) -> Message:
         assert self._socket is not None

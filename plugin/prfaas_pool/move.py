@@ -7,6 +7,7 @@ commits them. KV that is there already does not cross again.
 """
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -24,6 +25,7 @@ from prfaas.transfer.events import (
     SendEvent,
 )
 from prfaas.transfer.layout import Items
+from prfaas.transfer.reasons import Reason
 from prfaas.wire.frames import Priority
 from prfaas_pool.client import PoolClient
 from prfaas_pool.entry_form import item_digest
@@ -33,6 +35,9 @@ from prfaas_transport import ReceiveNode, SendNode
 
 MOVE_S = 120.0
 """How long a move may take; then both ends give up what they hold."""
+UNCLAIMED_S = 10.0
+"""How long an offer waits for its room to be opened."""
+MAX_OFFERS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,14 @@ class Offer:
         return offer
 
 
+@dataclass(slots=True)
+class _Held:
+    """What is leased for an offer; `since_s` is when it was made, None once its room is open."""
+
+    groups: list[tuple[OfferedGroup, Leased, Items]]
+    since_s: float | None
+
+
 class MoveSource:
     """Offers prefixes of a pool and sends what is accepted. Pass its `on_event` to the node.
 
@@ -94,7 +107,7 @@ class MoveSource:
         self._client = client
         self._memory = memory
         self._lock = threading.Lock()
-        self._leases: dict[int, list[tuple[OfferedGroup, Leased, Items]]] = {}
+        self._leases: dict[int, _Held] = {}
         self._worker = ThreadPoolExecutor(1, "prfaas-move-source")
 
     def close(self) -> None:
@@ -104,27 +117,42 @@ class MoveSource:
             self.withdraw(room)
 
     def offer(
-        self, room: int, chain: bytes, *, have_pages: int, trailing: Mapping[str, int]
+        self,
+        room: int,
+        chain: bytes,
+        *,
+        have_pages: int,
+        trailing: Mapping[str, int],
+        usable_pages: int | None = None,
     ) -> Offer | None:
-        """Offer what a destination that has `have_pages` lacks; None where that is nothing.
+        """Offer what a destination that has KV of `have_pages` lacks; None where that is nothing.
 
-        `trailing`: the state groups of the model, as in `PoolClient.match`.
+        `usable_pages` is how many of them it can resume from (None: all), `trailing` the state
+        groups of the model, as in `PoolClient.match`.
         """
+        self._withdraw_unclaimed()
         match = self._client.match(chain, trailing)
         pages = max(match.usable, default=0)
-        if pages <= have_pages:
+        if pages <= (have_pages if usable_pages is None else usable_pages):
             return None
         chain = chain[: pages * KEY_BYTES]
         firsts = {name: max(0, pages - window) for name, window in trailing.items()}
+        if pages > have_pages:
+            firsts = {KV: have_pages, **firsts}
         held: list[tuple[OfferedGroup, Leased, Items]] = []
-        for name, first in {KV: have_pages, **firsts}.items():
+        for name, first in firsts.items():
             item = self._lease(chain, name, first)
             if item is None:
                 self._end(held)
                 return None
             held.append(item)
         with self._lock:
-            self._leases[room] = held
+            is_full = len(self._leases) >= MAX_OFFERS
+            if not is_full:
+                self._leases[room] = _Held(held, time.monotonic())
+        if is_full:
+            self._end(held)
+            return None
         return Offer(room, pages, tuple(item for item, _, _ in held))
 
     def on_event(self, event: SendEvent) -> None:
@@ -137,18 +165,35 @@ class MoveSource:
     def withdraw(self, room: int) -> None:
         """Take an offer back, as when nobody accepted it in time."""
         with self._lock:
-            held = self._leases.pop(room, [])
-        self._end(held)
+            held = self._leases.pop(room, None)
+        if held is not None:
+            self._end(held.groups)
+
+    def _withdraw_unclaimed(self) -> None:
+        limit_s = time.monotonic() - UNCLAIMED_S
+        with self._lock:
+            old = [
+                room
+                for room, held in self._leases.items()
+                if held.since_s is not None and held.since_s < limit_s
+            ]
+        for room in old:
+            self.withdraw(room)
 
     def _send(self, room: int) -> None:
         with self._lock:
             held = self._leases.get(room)
-        if self.node is None or held is None:
+            if held is not None:
+                held.since_s = None
+        if self.node is None:
+            return
+        if held is None:
+            self.node.abort(room, Reason.ABORTED, "no such offer, or it is over")
             return
         try:
-            for item, _, slots in held:
+            for item, _, slots in held.groups:
                 self.node.submit(room, group=item.group, start=0, items=slots)
-            self.node.finish(room, {item.group: item.count for item, _, _ in held})
+            self.node.finish(room, {item.group: item.count for item, _, _ in held.groups})
         except TransferError as error:
             self.node.abort(room, error.reason, error.detail)
             self.withdraw(room)
@@ -269,11 +314,12 @@ class MoveDestination:
             self._give_up(arriving)
             self._on_outcome(room, 0)
             return
-        pages = 0
         # States first: they wait for the KV, and nobody sees a prefix without them.
+        pages = len(chain) // KEY_BYTES
         for group in sorted(arriving.groups, key=lambda group: group.item.group == KV):
             digests = bytes.fromhex(group.item.digests)
-            pages = self._client.commit(group.reserved, chain, 0, digests)
+            stored = self._client.commit(group.reserved, chain, 0, digests)
+            pages = stored if group.item.group == KV else min(pages, stored)
             self._memory.free(group.item.group, group.slots)
         self._on_outcome(room, pages)
 

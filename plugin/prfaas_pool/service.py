@@ -18,6 +18,7 @@ from prfaas_pool.arena import Arena
 from prfaas_pool.config import PoolConfig
 from prfaas_pool.entry_form import GROUP_NAME_BYTES, EntryForm, read_form
 from prfaas_pool.message import VERSION, Message
+from prfaas_pool.space import Space
 
 log = logging.getLogger("prfaas.pool")
 
@@ -26,6 +27,8 @@ MAX_HOLD_S = 600.0
 WAITING_S = 60.0
 """How long a state waits for the KV it hangs on."""
 MAX_ITEM_BYTES = 1 << 30
+MAX_SPACES = 64
+"""Workers whose layouts are known: of models that are gone, the oldest are forgotten."""
 
 
 class PoolService:
@@ -45,6 +48,7 @@ class PoolService:
         self.pool = PrefixPool(config.num_blocks, config.block_bytes, quotas)
         #: Of entries not recorded yet: digests, and the key of the page before the first.
         self._unrecorded: dict[Entry, tuple[bytes, bytes]] = {}
+        self._spaces: dict[tuple[str, str], Space] = {}
         self.counts = {"restored": 0, "lost": 0, "hit_items": 0, "stored_items": 0}
         self._restore()
         self._handlers: dict[str, Callable[[int, dict[str, Any], bytes], Message]] = {
@@ -57,6 +61,8 @@ class PoolService:
             "release": self._release,
             "drop": self._drop,
             "stats": self._stats,
+            "describe": self._describe,
+            "spaces": self._list_spaces,
         }
 
     def close(self) -> None:
@@ -180,6 +186,17 @@ class PoolService:
         if gone:
             log.warning("dropped %d entries: an item did not match its digest", len(gone))
         return {"dropped": len(gone)}, b""
+
+    def _describe(self, _owner: int, fields: dict[str, Any], _blob: bytes) -> Message:
+        space = Space.from_json(fields.get("space"))
+        self._spaces.pop((space.model, space.layout), None)
+        self._spaces[space.model, space.layout] = space
+        while len(self._spaces) > MAX_SPACES:
+            del self._spaces[next(iter(self._spaces))]
+        return {}, b""
+
+    def _list_spaces(self, _owner: int, _fields: dict[str, Any], _blob: bytes) -> Message:
+        return {"spaces": [space.to_json() for space in self._spaces.values()]}, b""
 
     def _stats(self, _owner: int, _fields: dict[str, Any], _blob: bytes) -> Message:
         return self.stats(), b""

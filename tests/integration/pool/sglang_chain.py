@@ -1,4 +1,5 @@
-"""What SGLang's own prefix tree says is before a node, with our hook; printed as JSON.
+"""What SGLang's own prefix tree says is before a node, with our hook; and the names of pages, ours
+beside its own. Printed as JSON.
 
 A process of its own: it needs the stand-ins of the CPU kit on its path.
 """
@@ -23,7 +24,11 @@ from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.mem_cache.utils import get_storage_hash_str
 from sglang.srt.plugins.hook_registry import HookRegistry
 
+from prfaas.blocks.page_hashes import page_hashes
 from prfaas_plugin import pool_hooks
+
+#: Page size, `cache_salt`, `extra_key`.
+SALTS = [(1, "", ""), (4, "", ""), (4, "salt", ""), (4, "", "key"), (1, "salt", "kéy")]
 
 
 def main() -> None:
@@ -50,7 +55,20 @@ def main() -> None:
         inserted = tree.insert_host(node, key, torch.arange(end - start), hashes[start:end])
         node = inserted.inserted_host_node
         found.append(cache.get_prefix_hash_values(node))
-    print(json.dumps({"found": found, "expected": [hashes[:0], hashes[:5], hashes[:9]]}))
+    found += [_ours(tokens, *salts) for salts in SALTS]
+    expected = [hashes[:0], hashes[:5], hashes[:9]]
+    print(json.dumps({"found": found, "expected": expected + [_theirs(tokens, *s) for s in SALTS]}))
+
+
+def _ours(tokens: "array[int]", page_tokens: int, salt: str, key: str) -> list[str]:
+    raw = array("I", tokens).tobytes()
+    return page_hashes(raw, page_tokens, cache_salt=salt, extra_key=key)
+
+
+def _theirs(tokens: "array[int]", page_tokens: int, salt: str, key: str) -> list[str]:
+    whole = tokens[: len(tokens) - len(tokens) % page_tokens]
+    named = RadixKey(whole, key or None, cache_salt=salt or None)
+    return list(get_storage_hash_str(named, None, page_size=page_tokens))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).with_name("sglang_chain.py")
 
 
-def test_all_pages_before_a_fetch_are_named() -> None:
+def test_all_pages_before_a_fetch_are_named_and_as_we_name_them() -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=110, check=False
     )
