@@ -13,12 +13,14 @@ class PoolSection:
     """A prefill node keeps its prefixes in the pool that is served at `socket`.
 
     `prefetch_tokens`: how many tokens a hit must have to be fetched; `host_ratio`: the engine's own
-    host memory, through which pages go, as a multiple of its device memory.
+    host memory, through which pages go, as a multiple of its device memory. On `port` the node's
+    agent is asked for prefixes that are to move between regions; 0 takes any free port.
     """
 
     socket: str
     prefetch_tokens: int = 64
     host_ratio: float = 1.2
+    port: int = 0
 
 
 def pool_limits(section: PoolSection) -> Limits:
@@ -26,6 +28,7 @@ def pool_limits(section: PoolSection) -> Limits:
     return [
         ("pool.prefetch_tokens", section.prefetch_tokens, 1, 1 << 20),
         ("pool.host_ratio", section.host_ratio, 1.01, 64),
+        ("pool.port", section.port, 0, 65535),
     ]
 
 

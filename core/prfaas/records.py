@@ -59,7 +59,9 @@ class NodeRecord(JsonRecord):
     for who watches the node; empty where it has none. `layout` is the digest of what one of its
     `tp_size` workers transfers, empty if unknown: only like can be sent to like. `residency` are
     the labels of where the node stands: requests with such a label stay at nodes that have it.
-    With `role_switch` its engine can take the other role.
+    With `role_switch` its engine can take the other role. `pool` names the prefix pool of its host,
+    the same for all nodes that share it, and `pool_url` is the HTTP base of who moves prefixes
+    between it and others; both are empty where there is none.
     """
 
     name: str
@@ -83,6 +85,8 @@ class NodeRecord(JsonRecord):
     tp_size: int = 1
     residency: tuple[str, ...] = ()
     role_switch: bool = False
+    pool: str = ""
+    pool_url: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "role", Role(self.role))

@@ -25,7 +25,8 @@ from prfaas_agent.engine_kinds import kind_of
 from prfaas_agent.engine_stats import EngineStats
 from prfaas_agent.first_of import first_of
 from prfaas_agent.observation_port import observed
-from prfaas_agent.record import agent_url, node_record, own_url
+from prfaas_agent.prefix_port import moving
+from prfaas_agent.record import node_record, own_url, with_ports
 from prfaas_agent.registration import Registered
 from prfaas_agent.role_file import with_kept_role, with_role
 from prfaas_agent.role_switch import RoleChange, RoleSwitch, Serving
@@ -121,9 +122,11 @@ class Agent:
             proxies(self._config),
             control(self._files.control, self._change_role),
             observed(self._config, self._stats) as port,
+            moving(self._config) as pool_port,
         ):
             node = replace(self._config.node, agent_port=port)
-            self._config = replace(self._config, node=node)
+            pool = self._config.pool and replace(self._config.pool, port=pool_port)
+            self._config = replace(self._config, node=node, pool=pool)
             await self._keep_running()
         self._report("stopped")
 
@@ -263,8 +266,8 @@ class Agent:
         if engine.record is None:
             engine = await self._with_record(engine)
         assert engine.record is not None
-        # An adopted engine was registered by another agent, on another port.
-        record = replace(engine.record, agent_url=agent_url(self._config))
+        # An adopted engine was registered by another agent, on other ports.
+        record = with_ports(engine.record, self._config)
         engine = replace(engine, record=record)
         async with self._register(record) as registered:
             self._serving = serving = Serving(engine, registered)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +29,16 @@ def agent_url(config: NodeConfig) -> str:
     return node_url(replace(config, node=replace(config.node, port=config.node.agent_port)))
 
 
+def with_ports(record: NodeRecord, config: NodeConfig) -> NodeRecord:
+    """Return a record with the agent's ports as they are served now, and the host's pool."""
+    record = replace(record, agent_url=agent_url(config), pool="", pool_url="")
+    if config.pool is None or not config.pool.port:
+        return record
+    url = node_url(replace(config, node=replace(config.node, port=config.pool.port)))
+    path = Path(config.pool.socket).absolute()
+    return replace(record, pool=f"{config.node.host}:{path}", pool_url=url)
+
+
 def own_url(config: NodeConfig) -> str:
     """Return the HTTP base of a node's engine, as its agent reaches it."""
     if config.security.mode is SecurityMode.MTLS:
@@ -52,7 +63,7 @@ def node_record(
     assert section is not None
     is_prefill = config.node.role is Role.PREFILL
     chunk_tokens = _positive(info.get("chunked_prefill_size"))
-    return NodeRecord(
+    record = NodeRecord(
         name=config.node.name,
         role=config.node.role,
         region=config.node.region,
@@ -68,12 +79,12 @@ def node_record(
         stateful=facts.stateful,
         max_running_requests=_positive(info.get("max_running_requests")),
         started_at_s=engine.started_at_s,
-        agent_url=agent_url(config),
         layout=str(layout.get("digest", "")),
         tp_size=_positive(layout.get("tp_size")) or 1,
         residency=config.node.residency,
         role_switch=section.role_switch,
     )
+    return with_ports(record, config)
 
 
 def _context_tokens(device: str, facts: ModelFacts, info: Mapping[str, Any]) -> int:
