@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from prfaas.api_section import ApiSection, api_limits, api_problems
 from prfaas.errors import ConfigError
 from prfaas.names import check_name
 from prfaas.pool_section import PoolSection, pool_limits, pool_problems
@@ -132,7 +133,7 @@ class GatewaySection:
 class NodeConfig:
     """The whole file. `engine` is set for prefill and decode nodes, `gateway` for gateways.
 
-    `pool`: the prefix pool of the host, where it has one.
+    `pool`: the prefix pool of the host, where it has one. `api` is of gateways only.
     """
 
     node: NodeSection
@@ -143,6 +144,7 @@ class NodeConfig:
     transfer: TransferSection = field(default_factory=TransferSection)
     security: SecuritySection = field(default_factory=SecuritySection)
     gateway: GatewaySection | None = None
+    api: ApiSection = field(default_factory=ApiSection)
 
 
 def parse_node_config(text: str, *, source: str) -> NodeConfig:
@@ -157,7 +159,7 @@ def parse_node_config(text: str, *, source: str) -> NodeConfig:
     _check_names(config, source)
     _check_values(config, source)
     _check_security(config, source)
-    for problem in transfer_problems(config.transfer):
+    for problem in (*transfer_problems(config.transfer), *api_problems(config.api)):
         raise ConfigError(f"{source}: {problem}")
     for problem in local_backend_problems(
         config.transfer.local_backend,
@@ -243,6 +245,7 @@ def _check_values(config: NodeConfig, source: str) -> None:
         ("node.agent_port", config.node.agent_port, 0, 65535),
         ("etcd.lease_ttl_s", config.etcd.lease_ttl_s, 1, 3600),
         *transfer_limits(config.transfer),
+        *api_limits(config.api),
         ("security.max_lane_age_s", config.security.max_lane_age_s, 1, 30 * 86400),
     ]
     if config.engine:

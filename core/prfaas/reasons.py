@@ -38,6 +38,10 @@ class Reason(StrEnum):
     FALLBACK_BUDGET = "fallback_budget"
     RESIDENCY = "residency"
     NOT_READY = "not_ready"
+    INVALID_API_KEY = "invalid_api_key"
+    NOT_ALLOWED = "not_allowed"
+    RATE_LIMIT_EXCEEDED = "rate_limit_exceeded"
+    REQUEST_TIMEOUT = "request_timeout"
     # What ends a request that was accepted.
     DECODE_LOST = "decode_lost"
     CLIENT_GONE = "client_gone"

@@ -11,6 +11,7 @@ from aiohttp import web
 from prfaas.errors import ConfigError
 from prfaas.reasons import Reason
 from prfaas.records import NodeRecord
+from prfaas_gateway.access import CLIENT
 from prfaas_gateway.dispatch import Job, Trace
 from prfaas_gateway.errors import GatewayError, RequestError, ServiceError
 from prfaas_gateway.gateway import GATEWAY, TRACE, Gateway
@@ -94,7 +95,7 @@ async def _prepare(request: web.Request, gateway: Gateway, trace: Trace, deadlin
 
     Raises:
         RequestError: the client must change something.
-        ServiceError: no node is known that serves the model.
+        ServiceError: no node is known that serves the model, or the key's tokens are used up.
     """
     parsed = await _parse(request, gateway)
     node = gateway.fleet.find_model(parsed.model)
@@ -103,9 +104,12 @@ async def _prepare(request: web.Request, gateway: Gateway, trace: Trace, deadlin
     check_vocabulary(parsed.named_tokens, tokenizer.vocabulary)
     prompt = await tokenizer.encode(parsed.prompt, namespace=namespace)
     trace.prompt_tokens = prompt.num_tokens
-    residency = residency_of(request.headers, gateway.fleet.policy)
+    client = request.get(CLIENT)
+    residency = residency_of(request.headers, gateway.fleet.policy, client and client.entry)
     job = Job(parsed, node.model_id, prompt, deadline_s, trace, residency)
     _check_length(job, gateway.fleet.context_limit_tokens(node.model_id))
+    if client is not None:
+        client.take_prompt(prompt.num_tokens)
     return job
 
 
@@ -174,6 +178,10 @@ async def _send(
     except StreamBroken as broken:
         error = _note_broken(broken, gateway, trace)
         return await _end_broken(response, error, gateway, mid_event=not last.endswith(b"\n\n"))
+    finally:
+        client = request.get(CLIENT)
+        if client is not None:
+            client.add_output(count.tokens)
     await response.write_eof()
     if count.tokens:
         gateway.scheduler.demand.note_output(count.tokens, at_s=time.time())

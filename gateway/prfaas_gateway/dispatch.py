@@ -16,6 +16,7 @@ from prfaas_gateway.inference import Api, InferenceRequest
 from prfaas_gateway.leg import Answer, FailureKind, Leg, LegFailure, LegRunner, build_legs
 from prfaas_gateway.leg_tasks import LegTasks
 from prfaas_gateway.metrics import Metrics
+from prfaas_gateway.trace_context import TraceContext
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class Trace:
     decision: Decision | None = None
     attempts: int = 0
     error: Reason | None = None
+    context: TraceContext | None = None
 
     @property
     def route(self) -> Route:
@@ -182,6 +184,7 @@ class Dispatcher:
             room=room,
             rid=f"{job.trace.request_id}.{room:016x}",
             uncached_tokens=job.prompt.num_tokens - decision.prefix_tokens,
+            headers=_headers(job.trace),
         )
         prefill = self._runner.run_prefill(legs[0], job.deadline_s)
         decode = self._runner.open_decode(legs[1], stream=job.request.stream)
@@ -222,6 +225,12 @@ class Dispatcher:
         for leg in attempt.legs:
             if not _is_unreachable(keep, leg.node):
                 self._tasks.start(self._runner.abort(leg))
+
+
+def _headers(trace: Trace) -> dict[str, str]:
+    """Return by what engines name the request in their logs and traces."""
+    context = trace.context.headers() if trace.context else {}
+    return {"x-request-id": trace.request_id, **context}
 
 
 def _refusal(refusal: Refusal) -> ServiceError:

@@ -4,8 +4,11 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from prfaas.api_section import ApiSection
 from prfaas.config import GatewaySection
 from prfaas_coord import EtcdClient
+from prfaas_gateway.access import Access
+from prfaas_gateway.cors import Cors
 from prfaas_gateway.dispatch import Dispatcher, Trace
 from prfaas_gateway.fleet import Fleet
 from prfaas_gateway.metrics import Metrics
@@ -18,6 +21,9 @@ class Gateway:
     """What the handlers work with; one per application."""
 
     section: GatewaySection
+    api: ApiSection
+    access: Access
+    cors: Cors
     deployment: str
     etcd: EtcdClient
     fleet: Fleet

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -95,6 +95,7 @@ class Leg:
     rid: str
     body: bytes
     backlog_tokens: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class LegRunner:
@@ -155,7 +156,7 @@ class LegRunner:
                 response = await self._session.post(
                     leg.node.url + leg.path,
                     data=leg.body,
-                    headers={"content-type": "application/json"},
+                    headers={"content-type": "application/json", **leg.headers},
                     allow_redirects=False,
                     ssl=self._ssl(),
                 )
@@ -227,6 +228,7 @@ def build_legs(
     room: int,
     rid: str,
     uncached_tokens: int = 0,
+    headers: Mapping[str, str] | None = None,
 ) -> tuple[Leg, Leg]:
     """Return the prefill leg and the decode leg of one attempt.
 
@@ -245,5 +247,6 @@ def build_legs(
         extra = {"stream": False} if is_prefill else decode_extra
         tail = json.dumps({**meeting, **extra}, separators=(",", ":")).encode()
         body = shared[:-1] + b"," + tail[1:]
-        legs.append(Leg(node, path, rid, body, uncached_tokens if is_prefill else 0))
+        backlog_tokens = uncached_tokens if is_prefill else 0
+        legs.append(Leg(node, path, rid, body, backlog_tokens, headers or {}))
     return legs[0], legs[1]

@@ -13,6 +13,8 @@ from prfaas_gateway.fleet import Fleet
 logger = logging.getLogger(__name__)
 
 DEMAND_PATH = "/admin/v1/demand"
+SESSION_HEADER = "x-prfaas-session"
+"""The session of the gateway that is asked, as etcd has it: so it knows a gateway of its own."""
 _TIMEOUT_S = 1.0
 _MAX_BYTES = 1 << 20
 
@@ -41,7 +43,12 @@ class PeerDemand:
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         try:
             async with self._session.get(
-                node.url + DEMAND_PATH, timeout=timeout, allow_redirects=False
+                node.url + DEMAND_PATH,
+                timeout=timeout,
+                allow_redirects=False,
+                headers={SESSION_HEADER: node.session},
+                # A public certificate names the public name, not this address.
+                ssl=False,
             ) as response:
                 length = response.content_length
                 if response.status != 200 or length is None or length > _MAX_BYTES:

@@ -24,6 +24,10 @@ _FORMS: dict[Reason, _Form] = {
     Reason.OVERLOADED: _Form(503, "overloaded_error", 1),
     Reason.FALLBACK_BUDGET: _Form(503, "overloaded_error", 1),
     Reason.RESIDENCY: _Form(403, "invalid_request_error"),
+    Reason.INVALID_API_KEY: _Form(401, "invalid_request_error"),
+    Reason.NOT_ALLOWED: _Form(403, "invalid_request_error"),
+    Reason.RATE_LIMIT_EXCEEDED: _Form(429, "rate_limit_error", 1),
+    Reason.REQUEST_TIMEOUT: _Form(408, "invalid_request_error"),
     Reason.NOT_READY: _Form(503, "service_unavailable_error", 1),
     Reason.NO_DECODE: _Form(503, "service_unavailable_error", 1),
     Reason.NO_PREFILL: _Form(503, "service_unavailable_error", 1),
@@ -47,7 +51,9 @@ def error_response(error: GatewayError) -> web.Response:
     known_s = error.retry_after_s if isinstance(error, ServiceError) else None
     retry_after_s = form.retry_after_s if known_s is None else math.ceil(known_s)
     if retry_after_s is not None:
-        response.headers["Retry-After"] = str(retry_after_s)
+        response.headers["Retry-After"] = str(max(retry_after_s, 1))
+    if error.reason is Reason.INVALID_API_KEY:
+        response.headers["WWW-Authenticate"] = "Bearer"
     return response
 
 

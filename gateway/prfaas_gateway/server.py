@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
 
 import aiohttp
 from aiohttp import web
@@ -18,11 +19,14 @@ from prfaas.errors import ConfigError, PreflightError
 from prfaas.records import NodeRecord, Role
 from prfaas_coord import Election, EtcdClient, Membership, MembershipView
 from prfaas_coord.companion import Companion
+from prfaas_gateway.access import Access
 from prfaas_gateway.app import build_app
 from prfaas_gateway.case_file import read_case
+from prfaas_gateway.cors import Cors
 from prfaas_gateway.dispatch import Dispatcher
 from prfaas_gateway.fleet import Fleet
 from prfaas_gateway.gateway import Gateway
+from prfaas_gateway.key_book import KeyBook
 from prfaas_gateway.leg import LegRunner
 from prfaas_gateway.leg_tasks import LegTasks
 from prfaas_gateway.link_watch import watching
@@ -56,7 +60,7 @@ async def run_gateway(config: NodeConfig) -> None:
     """Serve until SIGTERM or SIGINT, then finish running requests for up to 10 s.
 
     Raises:
-        ConfigError: the tokenizer of `gateway.model_path` is not usable.
+        ConfigError: the tokenizer of `gateway.model_path`, or a file of `[api]`, is not usable.
         PreflightError: the address cannot be bound.
     """
     stop = asyncio.Event()
@@ -77,7 +81,7 @@ async def serving(config: NodeConfig) -> AsyncIterator[str]:
     """Serve while the context lasts; yields the base URL.
 
     Raises:
-        ConfigError: the tokenizer of `gateway.model_path` is not usable.
+        ConfigError: the tokenizer of `gateway.model_path`, or a file of `[api]`, is not usable.
         PreflightError: the address cannot be bound.
     """
     section = config.gateway
@@ -95,17 +99,21 @@ async def serving(config: NodeConfig) -> AsyncIterator[str]:
 async def _running(
     config: NodeConfig, section: GatewaySection, listener: socket.socket, url: str
 ) -> AsyncIterator[None]:
+    record = _own_record(config, url)
+    access = Access(_key_book(config), session=record.session)
     async with (
         EtcdClient.of(config) as etcd,
         MembershipView(etcd, config.node.deployment) as view,
-        Membership(etcd, config.node.deployment).register(
-            _own_record(config, url), ttl_s=config.etcd.lease_ttl_s
-        ),
-        _gateway(config, section, etcd, view) as gateway,
+        Membership(etcd, config.node.deployment).register(record, ttl_s=config.etcd.lease_ttl_s),
+        _gateway(config, section, etcd, view, access) as gateway,
         _first_view(view),
         _site(build_app(gateway), listener),
     ):
         yield
+
+
+def _key_book(config: NodeConfig) -> KeyBook | None:
+    return KeyBook(Path(config.api.keys_file)) if config.api.keys_file else None
 
 
 @asynccontextmanager
@@ -120,7 +128,11 @@ async def _first_view(view: MembershipView) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _gateway(
-    config: NodeConfig, section: GatewaySection, etcd: EtcdClient, view: MembershipView
+    config: NodeConfig,
+    section: GatewaySection,
+    etcd: EtcdClient,
+    view: MembershipView,
+    access: Access,
 ) -> AsyncIterator[Gateway]:
     tokenizers = TokenizerShelf(section.model_path)
     await asyncio.to_thread(tokenizers.preload)
@@ -144,6 +156,9 @@ async def _gateway(
         ):
             yield Gateway(
                 section=section,
+                api=config.api,
+                access=access,
+                cors=Cors(config.api.cors_origins),
                 deployment=config.node.deployment,
                 etcd=etcd,
                 fleet=fleet,

@@ -9,6 +9,7 @@ from typing import Any, Self
 import aiohttp
 from fake_engine import Fabric, FakeEngine
 
+from prfaas.api_section import ApiSection
 from prfaas.config import EtcdSection, GatewaySection, NodeConfig, NodeSection
 from prfaas.records import Role
 from prfaas_coord import EtcdClient, Membership, Registration
@@ -71,19 +72,32 @@ class World:
         self.registrations[name] = await self._stack.enter_async_context(registration)
         return engine
 
-    async def start_gateway(self, *, wait: bool = True, **changes: Any) -> None:
+    async def start_gateway(
+        self,
+        *,
+        wait: bool = True,
+        api: ApiSection | None = None,
+        key: str = "",
+        host: str = "127.0.0.1",
+        **changes: Any,
+    ) -> None:
+        """Start a gateway; `key` is what this world's own requests show."""
         values: dict[str, Any] = {"model_path": self.model_path, "threshold_tokens": 100}
         config = NodeConfig(
-            node=NodeSection("b-gateway-0", Role.GATEWAY, "b", self.deployment),
+            node=NodeSection("b-gateway-0", Role.GATEWAY, "b", self.deployment, host=host),
             etcd=EtcdSection((self.endpoint,)),
             gateway=GatewaySection(**{**values, **changes}),
+            api=api or ApiSection(),
         )
         if wait:
             async with asyncio.timeout(10):
                 for registration in self.registrations.values():
                     await registration.wait_registered()
         self.url = await self._gateway.enter_async_context(serving(config))
-        self.http = await self._stack.enter_async_context(aiohttp.ClientSession(self.url))
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        connector = aiohttp.TCPConnector(ssl=False)  # where there is TLS, its tests look at it
+        session = aiohttp.ClientSession(self.url, headers=headers, connector=connector)
+        self.http = await self._stack.enter_async_context(session)
         if wait:
             expected = {*self.engines, "b-gateway-0"}
             await self.until_fleet(
