@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from prfaas.planning.grid import local_limits, offload_limits, rates_and_room, threshold_grid
+from prfaas.planning.grid import RateGrid, threshold_grid
 from prfaas.planning.site import Constraints, Site
 from prfaas.profile import InstanceProfile
 from prfaas.throughput import Demand, Expectation, split_at
@@ -55,7 +55,7 @@ def role_curve(
     total = site.pd.instances
     roles = [(n_p, total - n_p) for n_p in range(total)]
     parts = split_at(demand.lengths, np.array([threshold_tokens]), expectation)
-    rates, _ = rates_and_room(site, roles, demand, parts)
+    rates, _ = RateGrid(site, demand, parts).rates_and_room(roles)
     return RoleCurve(np.arange(total), rates[:, 0])
 
 
@@ -68,10 +68,11 @@ def threshold_curve(
 ) -> ThresholdCurve:
     """Return the curves over the thresholds that are tried, for one (N_p, N_d)."""
     parts = split_at(demand.lengths, threshold_grid(demand.lengths, constraints), expectation)
-    rates, _ = rates_and_room(site, [roles], demand, parts)
+    grid = RateGrid(site, demand, parts)
+    rates, _ = grid.rates_and_room([roles])
     return ThresholdCurve(
         thresholds=parts.thresholds,
-        offload_limit=offload_limits(site, parts),
-        local_limit=local_limits(site, parts, [roles[0]])[0],
+        offload_limit=grid.offload_limits,
+        local_limit=grid.local_limits([roles[0]])[0],
         lambda_max=rates[0],
     )

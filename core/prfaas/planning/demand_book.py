@@ -8,13 +8,7 @@ import numpy as np
 
 from prfaas.errors import ConfigError
 from prfaas.workload.lengths import Lengths
-from prfaas.workload.sketch import (
-    Floats,
-    HistogramLengths,
-    LengthSketch,
-    MeanSketch,
-    RateSketch,
-)
+from prfaas.workload.sketch import Floats, HistogramLengths, LengthSketch, MeanSketch
 
 HALF_LIFE_S = 1800.0
 #: Requests to remember before the estimates are believed: lengths have long tails, and with n of
@@ -100,12 +94,11 @@ class DemandBook:
     def __init__(self, *, began_s: float, half_life_s: float = HALF_LIFE_S) -> None:
         self._lengths = LengthSketch(half_life_s=half_life_s)
         self._outputs = MeanSketch(half_life_s=half_life_s)
-        self._rate = RateSketch(half_life_s=half_life_s, began_s=began_s)
+        self._began_s = began_s
 
     def note_request(self, uncached_tokens: int, *, at_s: float) -> None:
         """Take a request when it is routed for the first time."""
         self._lengths.add(uncached_tokens, at_s=at_s)
-        self._rate.add(at_s=at_s)
 
     def note_output(self, tokens: int, *, at_s: float) -> None:
         """Take the length of a whole answer."""
@@ -116,5 +109,5 @@ class DemandBook:
         lengths, output_tokens = self._lengths.lengths(), self._outputs.mean()
         if lengths is None or output_tokens is None:
             return None
-        rate = self._rate.per_s(at_s=at_s)
+        rate = self._lengths.per_s(since_s=self._began_s, at_s=at_s)
         return DemandSeen(rate, lengths, output_tokens, self._lengths.weight)

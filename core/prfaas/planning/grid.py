@@ -1,5 +1,9 @@
 """Equation 6 over a grid: every threshold by every division of the PD cluster."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,36 +43,53 @@ def threshold_grid(lengths: Lengths, constraints: Constraints) -> Floats:
     return np.arange(0, np.ceil(top / step) + 1) * float(step)
 
 
-def offload_limits(site: Site, parts: Split) -> Floats:
-    """Return Theta_prfaas / p of all PrfaaS clusters, `(num_thresholds,)`.
+@dataclass(frozen=True)
+class RateGrid:
+    """What a site takes at every threshold of `parts`, by any division; looked up once each.
 
-    Source: PrfaaS equations 3 and 6, summed over clusters.
+    Arrays over thresholds are `(num_thresholds,)`, those over roles too `(num_roles,
+    num_thresholds)`.
     """
-    total = np.zeros_like(parts.offload_fraction)
-    for remote in site.remotes:
-        seconds = parts.long_mean(remote.profile.prefill_s.over)
-        size = parts.long_mean(remote.profile.kv_bytes.over)
-        total = total + theta_prfaas(remote.instances, seconds, remote.usable_bytes_per_s, size)
-    return offload_limit(total, parts.offload_fraction)
 
+    site: Site
+    demand: Demand
+    parts: Split
 
-def local_limits(site: Site, parts: Split, n_p: list[int]) -> Floats:
-    """Return Theta_pd_p / (1 - p) for every N_p, `(num_roles, num_thresholds)`.
+    @cached_property
+    def offload_limits(self) -> Floats:
+        """Theta_prfaas / p of all PrfaaS clusters.
 
-    Where nothing is local there is no limit, also without instances.
+        Source: PrfaaS equations 3 and 6, summed over clusters.
+        """
+        total = np.zeros_like(self.parts.offload_fraction)
+        for remote in self.site.remotes:
+            seconds = self.parts.long_mean(remote.profile.prefill_s.over)
+            size = self.parts.long_mean(remote.profile.kv_bytes.over)
+            total = total + theta_prfaas(remote.instances, seconds, remote.usable_bytes_per_s, size)
+        return offload_limit(total, self.parts.offload_fraction)
 
-    Source: PrfaaS equations 4 and 6.
-    """
-    short_s = parts.short_mean(site.pd.profile.prefill_s.over)
-    counts = np.array(n_p, dtype=np.float64)[:, np.newaxis]
-    return local_limit(theta_pd_p(counts, short_s), parts.offload_fraction)
+    @cached_property
+    def _short_s(self) -> Floats:
+        return self.parts.short_mean(self.site.pd.profile.prefill_s.over)
 
+    @cached_property
+    def _decode_theta(self) -> float:
+        """Theta_pd_d of one instance."""
+        profile = self.site.pd.profile
+        return theta_pd_d(1, profile, self.demand.tpot_s, self.demand.output_tokens)
 
-def rates_and_room(
-    site: Site, roles: list[Roles], demand: Demand, parts: Split
-) -> tuple[Floats, Floats]:
-    """Return Lambda_max and the limit of prefill alone, both `(num_roles, num_thresholds)`."""
-    local = local_limits(site, parts, [n_p for n_p, _ in roles])
-    room = np.minimum(offload_limits(site, parts), local)
-    decode = theta_pd_d(1, site.pd.profile, demand.tpot_s, demand.output_tokens)
-    return np.minimum(room, np.array([[n_d * decode] for _, n_d in roles])), room
+    def local_limits(self, n_p: Sequence[int]) -> Floats:
+        """Return Theta_pd_p / (1 - p) for every N_p.
+
+        Where nothing is local there is no limit, also without instances.
+
+        Source: PrfaaS equations 4 and 6.
+        """
+        counts = np.array(n_p, dtype=np.float64)[:, np.newaxis]
+        return local_limit(theta_pd_p(counts, self._short_s), self.parts.offload_fraction)
+
+    def rates_and_room(self, roles: Sequence[Roles]) -> tuple[Floats, Floats]:
+        """Return Lambda_max and the limit of prefill alone."""
+        room = np.minimum(self.offload_limits, self.local_limits([n_p for n_p, _ in roles]))
+        decode = np.array([[n_d * self._decode_theta] for _, n_d in roles])
+        return np.minimum(room, decode), room

@@ -8,17 +8,21 @@ Source: PrfaaS §3.4.3.
 """
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from prfaas.errors import ConfigError
-from prfaas.planning.search import Plan, keeps_ttft, plan
+from prfaas.planning.grid import RateGrid, threshold_grid
+from prfaas.planning.search import MOST_COMBINATIONS, Choice, choose, keeps_ttft
 from prfaas.planning.site import Constraints, Site, TtftGoal
-from prfaas.throughput import Demand, Expectation, stages
+from prfaas.throughput import Demand, Expectation, split_at
 from prfaas.workload.lengths import Lengths
+
+Floats = NDArray[np.float64]
 
 #: Prompts of millions of tokens must not make a search of minutes.
 _MAX_THRESHOLDS = 10_000
@@ -166,7 +170,7 @@ def replan(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Search:
     running: Running
     observation: Observation
@@ -174,33 +178,48 @@ class _Search:
     slo: Slo
     settings: ReplanSettings
 
+    @cached_property
+    def _demand(self) -> Demand:
+        seen = self.observation
+        return Demand(seen.lengths, max(seen.output_tokens, 1.0), self.slo.tpot_s)
+
+    @cached_property
+    def _grid(self) -> RateGrid:
+        """All thresholds, the present one too; what they cost is the same for all divisions."""
+        lengths = self._demand.lengths
+        step = Constraints(threshold_step_tokens=self._threshold_step())
+        thresholds = np.union1d(threshold_grid(lengths, step), [self._threshold_now])
+        return RateGrid(self.site, self._demand, split_at(lengths, thresholds, Expectation.EXACT))
+
+    @property
+    def _threshold_now(self) -> float:
+        return float(self.running.threshold_tokens)
+
     def rate_now(self) -> float:
         """Return Lambda_max of what runs."""
-        threshold = self.running.threshold_tokens
-        pd = self.site.pd.divided(self.running.n_p, self.running.n_d)
-        remotes, demand = self.site.remotes, self._demand()
-        return stages(remotes, pd, demand, threshold, expectation=Expectation.EXACT).lambda_max
+        rates, _ = self._grid.rates_and_room([(self.running.n_p, self.running.n_d)])
+        column = np.searchsorted(self._grid.parts.thresholds, self._threshold_now)
+        return float(rates[0, column])
 
-    def best(self, *, n_p: int | None = None, n_d: int | None = None) -> Plan | None:
-        """Return the best plan, of the roles where they are given; None if floors allow none.
+    def best(self, *, n_p: int | None = None, n_d: int | None = None) -> Choice | None:
+        """Return the best choice, of the roles where they are given; None if floors allow none.
 
         A TTFT that cannot be kept is not asked for.
         """
         settings = self.settings
         held = Constraints(
-            threshold_step_tokens=self._threshold_step(),
             min_prefill=settings.min_prefill if n_p is None else 0,
             min_decode=settings.min_decode if n_d is None else 0,
             ttft=self.slo.ttft,
             n_p=n_p,
             n_d=n_d,
         )
-        for constraints in (held, replace(held, ttft=None)):
-            with suppress(ConfigError):
-                return plan(self.site, self._demand(), constraints, expectation=Expectation.EXACT)
-        return None
+        found = choose(self._grid, held)
+        if found is None and held.ttft is not None:
+            found = choose(self._grid, replace(held, ttft=None))
+        return found
 
-    def conversion(self, retuned: Plan) -> Plan | None:
+    def conversion(self, retuned: Choice) -> Choice | None:
         """Return the next step to the best roles, if they are worth it.
 
         No step on the way is one down: prefill never takes less with more instances, nor decode
@@ -218,7 +237,7 @@ class _Search:
         step = max(-limit, min(moves, limit))
         return self.best(n_p=self.running.n_p + step, n_d=self.running.n_d - step)
 
-    def keeps_ttft_only_by(self, retuned: Plan) -> bool:
+    def keeps_ttft_only_by(self, retuned: Choice) -> bool:
         """Return whether what runs misses the TTFT and the plan does not."""
         thresholds = np.array(
             [self.running.threshold_tokens, retuned.threshold_tokens], dtype=float
@@ -226,7 +245,7 @@ class _Search:
         kept = keeps_ttft(self.site, self.observation.lengths, self.slo.ttft, thresholds)
         return bool(kept[1]) and not bool(kept[0])
 
-    def _may_convert(self, retuned: Plan) -> bool:
+    def _may_convert(self, retuned: Choice) -> bool:
         """Return whether roles may change at all now."""
         seen, settings = self.observation, self.settings
         if seen.at_s - self.running.changed_at_s < settings.cooldown_s:
@@ -247,18 +266,16 @@ class _Search:
 
     def _threshold_step(self) -> int:
         longest = float(self.observation.lengths.cells()[0][-1])
-        return max(self.settings.threshold_step_tokens, math.ceil(longest / _MAX_THRESHOLDS))
-
-    def _demand(self) -> Demand:
-        seen = self.observation
-        return Demand(seen.lengths, max(seen.output_tokens, 1.0), self.slo.tpot_s)
+        divisions = self.site.pd.instances + 1
+        most = max(min(_MAX_THRESHOLDS, MOST_COMBINATIONS // divisions), 1)
+        return max(self.settings.threshold_step_tokens, math.ceil(longest / most))
 
 
 def _gains(after: float, before: float, min_gain: float) -> bool:
     return after > before and after >= before * (1 + min_gain)
 
 
-def _reason(running: Running, found: Plan, before: float) -> RevisionReason:
+def _reason(running: Running, found: Choice, before: float) -> RevisionReason:
     if found.n_p == running.n_p:
         more = found.lambda_max > before
         return RevisionReason.THRESHOLD if more else RevisionReason.TTFT

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prfaas.errors import ConfigError
-from prfaas.planning.grid import Roles, rates_and_room, threshold_grid
+from prfaas.planning.grid import RateGrid, Roles, threshold_grid
 from prfaas.planning.site import Constraints, Site, TtftGoal
-from prfaas.throughput import Demand, Expectation, Split, Stages, split_at, stages
+from prfaas.throughput import Demand, Expectation, Stages, split_at, stages
 from prfaas.throughput.ttft import Ttft, arrival_of, ttft_of
 from prfaas.workload.lengths import Lengths
 
@@ -22,8 +22,12 @@ Floats = NDArray[np.float64]
 
 #: Plans this close (relative) are equal: of them the one with the most room for prefill is taken.
 _EQUAL = 1e-9
+#: The threshold, in whole tokens, of a plan that was given an infinite one.
+NEVER = 1 << 30
+
 _MAX_SITES = 20_000
-_MOST_COMBINATIONS = 10_000_000
+#: Of thresholds and divisions, compared at once.
+MOST_COMBINATIONS = 10_000_000
 _MOST_CLUSTERS = 64
 
 
@@ -51,13 +55,23 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    rate: float
+class Choice:
+    """A threshold and roles of a site, and what they let through.
+
+    `room` is what prefill alone would, in requests per second like `lambda_max`.
+    """
+
+    lambda_max: float
     room: float
     threshold: float
     site: Site
     n_p: int
     n_d: int
+
+    @property
+    def threshold_tokens(self) -> int:
+        """The threshold in whole tokens."""
+        return round(self.threshold) if np.isfinite(self.threshold) else NEVER
 
 
 def plan(
@@ -76,14 +90,12 @@ def plan(
     site = with_link_share(site, constraints.link_share)
     parts = split_at(demand.lengths, threshold_grid(demand.lengths, constraints), expectation)
     sites = list(_sites(site, constraints))
-    best: _Found | None = None
+    best: Choice | None = None
     evaluated = 0
     _check_size(site, len(parts.thresholds))
     for smaller in sites:
-        roles = _roles(smaller, constraints)
-        evaluated += len(roles) * len(parts.thresholds)
-        found = _best_of(smaller, roles, demand, constraints, parts) if roles else None
-        best = _better(best, found)
+        evaluated += len(_roles(smaller, constraints)) * len(parts.thresholds)
+        best = _better(best, choose(RateGrid(smaller, demand, parts), constraints))
     if best is None:
         raise ConfigError(_why_none(site, sites, demand, constraints, expectation))
     return _plan_of(best, demand, expectation, evaluated)
@@ -95,7 +107,7 @@ def _check_size(site: Site, thresholds: int) -> None:
     Raises:
         ConfigError: naming what there is too much of.
     """
-    most = _MOST_COMBINATIONS // max(thresholds, 1)
+    most = MOST_COMBINATIONS // max(thresholds, 1)
     if site.pd.instances > most:
         raise ConfigError(
             f"{site.pd.name}: instances = {site.pd.instances}: allowed: at most {most} with"
@@ -144,16 +156,17 @@ def _roles(site: Site, constraints: Constraints) -> list[Roles]:
     ]
 
 
-def _best_of(
-    site: Site,
-    roles: list[Roles],
-    demand: Demand,
-    constraints: Constraints,
-    parts: Split,
-) -> _Found | None:
-    """Return the best threshold and roles of one site; None if no threshold keeps the TTFT."""
-    rates, room = rates_and_room(site, roles, demand, parts)
-    allowed = keeps_ttft(site, demand.lengths, constraints.ttft, parts.thresholds)
+def choose(grid: RateGrid, constraints: Constraints) -> Choice | None:
+    """Return the best threshold and roles of a grid.
+
+    None where floors and fixed roles leave no division, or no threshold keeps the TTFT.
+    """
+    site, thresholds = grid.site, grid.parts.thresholds
+    roles = _roles(site, constraints)
+    if not roles:
+        return None
+    rates, room = grid.rates_and_room(roles)
+    allowed = keeps_ttft(site, grid.demand.lengths, constraints.ttft, thresholds)
     rates = np.where(allowed, rates, -1.0)
     highest = float(rates.max())
     if highest < 0:
@@ -161,8 +174,8 @@ def _best_of(
     most = np.where(rates >= highest * (1 - _EQUAL), room, -1.0)
     row, column = np.unravel_index(int(np.argmax(most)), rates.shape)
     n_p, n_d = roles[int(row)]
-    threshold = float(parts.thresholds[column])
-    return _Found(highest, float(most[row, column]), threshold, site, n_p, n_d)
+    threshold = float(thresholds[column])
+    return Choice(highest, float(most[row, column]), threshold, site, n_p, n_d)
 
 
 def keeps_ttft(
@@ -178,25 +191,25 @@ def keeps_ttft(
     return np.asarray(within >= goal.quantile - _EQUAL)
 
 
-def _better(left: _Found | None, right: _Found | None) -> _Found | None:
+def _better(left: Choice | None, right: Choice | None) -> Choice | None:
     """Return the higher rate; of equals the cheaper, then the one with more room for prefill."""
     if left is None or right is None:
         return left or right
-    if abs(left.rate - right.rate) > _EQUAL * max(left.rate, right.rate):
-        return left if left.rate > right.rate else right
+    if abs(left.lambda_max - right.lambda_max) > _EQUAL * max(left.lambda_max, right.lambda_max):
+        return left if left.lambda_max > right.lambda_max else right
     costs = [found.site.cost_per_hour() or 0.0 for found in (left, right)]
     if costs[0] != costs[1]:
         return left if costs[0] < costs[1] else right
     return left if left.room >= right.room else right
 
 
-def _plan_of(found: _Found, demand: Demand, expectation: Expectation, evaluated: int) -> Plan:
+def _plan_of(found: Choice, demand: Demand, expectation: Expectation, evaluated: int) -> Plan:
     site, threshold = found.site, found.threshold
     pd = site.pd.divided(found.n_p, found.n_d)
     at = stages(site.remotes, pd, demand, threshold, expectation=expectation)
     n_prfaas = tuple(remote.instances for remote in site.remotes)
     return Plan(
-        threshold_tokens=round(threshold) if np.isfinite(threshold) else NEVER,
+        threshold_tokens=found.threshold_tokens,
         n_prfaas=n_prfaas,
         n_p=found.n_p,
         n_d=found.n_d,
@@ -205,10 +218,6 @@ def _plan_of(found: _Found, demand: Demand, expectation: Expectation, evaluated:
         cost_per_hour=site.resized(n_prfaas, found.n_p + found.n_d).cost_per_hour(),
         evaluated=evaluated,
     )
-
-
-#: The threshold, in whole tokens, of a plan that was given an infinite one.
-NEVER = 1 << 30
 
 
 def with_link_share(site: Site, share: float) -> Site:
@@ -233,9 +242,8 @@ def least_cost(
     parts = split_at(demand.lengths, threshold_grid(demand.lengths, constraints), expectation)
 
     def works(smaller: Site) -> bool:
-        roles = _roles(smaller, constraints)
-        found = _best_of(smaller, roles, demand, constraints, parts) if roles else None
-        return found is not None and found.rate > 0
+        found = choose(RateGrid(smaller, demand, parts), constraints)
+        return found is not None and found.lambda_max > 0
 
     if not works(site):
         return None

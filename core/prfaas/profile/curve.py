@@ -53,6 +53,7 @@ class TableCurve:
     scale: Scale = Scale.LOG
     _xs: tuple[float, ...] = field(init=False, repr=False, compare=False)
     _slopes: tuple[float, ...] = field(init=False, repr=False, compare=False)
+    _pieces: tuple[Floats, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.points:
@@ -66,6 +67,7 @@ class TableCurve:
         slope = _linear_slope if self.scale is Scale.LINEAR else _log_slope
         object.__setattr__(self, "_xs", tuple(xs))
         object.__setattr__(self, "_slopes", tuple(slope(*two) for two in pairwise(self.points)))
+        object.__setattr__(self, "_pieces", self._as_arrays())
 
     def at(self, x: float) -> float:
         """Return the value at x; below 1, the value at 1."""
@@ -87,17 +89,20 @@ class TableCurve:
 
     def over(self, xs: Floats) -> Floats:
         """Return the values at all xs, of the same shape."""
-        px, py = (np.array(column, dtype=np.float64) for column in zip(*self.points, strict=True))
-        if len(px) == 1:
-            return np.full(np.shape(xs), py[0])
+        if not self._slopes:
+            return np.full(np.shape(xs), self.points[0][1])
         xs = np.maximum(xs, 1.0)
-        upper = np.clip(np.searchsorted(px, xs, side="right"), 1, len(px) - 1)
-        x0, x1, y0, y1 = px[upper - 1], px[upper], py[upper - 1], py[upper]
+        piece = np.searchsorted(self._pieces[0][1:], xs, side="right")
+        x0, y0, slope = (column[piece] for column in self._pieces)
         if self.scale is Scale.LINEAR:
-            return np.asarray(np.maximum(y0 + (y1 - y0) * (xs - x0) / (x1 - x0), 0.0))
-        slope = (np.log(y1) - np.log(y0)) / (np.log(x1) - np.log(x0))
+            return np.asarray(np.maximum(y0 + slope * (xs - x0), 0.0))
         with np.errstate(over="ignore"):
             return np.asarray(y0 * (xs / x0) ** slope)
+
+    def _as_arrays(self) -> tuple[Floats, ...]:
+        """Return where each piece begins and its slope; what follows the last point is one too."""
+        columns = (*zip(*self.points, strict=True), (*self._slopes, *self._slopes[-1:]))
+        return tuple(np.array(column, dtype=np.float64) for column in columns)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values that `curve_from_json` reads."""

@@ -23,13 +23,13 @@ def decide(request: Q, snapshot: Snapshot[Q], now_s: float) -> Decision | Refusa
 
     Behind a closed link everything is prefilled here, as far as the fallback budget goes.
     """
-    return _explained(request, _decide(request, snapshot, now_s))
+    outcome = _decide(request, snapshot, now_s)
+    return _explained(outcome) if request.residency else outcome
 
 
-def _explained(request: Routable, outcome: Decision | Refusal) -> Decision | Refusal:
-    """Say that it is for the residency that no node was found, where that is so or may be."""
-    is_refused = isinstance(outcome, Refusal)
-    if request.residency and is_refused and outcome.reason is not Reason.FALLBACK_BUDGET:
+def _explained(outcome: Decision | Refusal) -> Decision | Refusal:
+    """Say that it is for the request's residency that no node was found, where that is so or may be."""
+    if isinstance(outcome, Refusal) and outcome.reason is not Reason.FALLBACK_BUDGET:
         return Refusal(Reason.RESIDENCY)
     return outcome
 

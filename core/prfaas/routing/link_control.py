@@ -4,12 +4,12 @@ Source: PrfaaS §3.3 (signals before queues build up) and §3.4.3 (short term).
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from prfaas.routing.snapshot import Bandwidth, LinkRule
 
 
-@dataclass(frozen=True, slots=True)
-class LinkSignal:
+class LinkSignal(NamedTuple):
     """One period's measurement of the direction that KV cache takes.
 
     `utilisation` is bytes sent over what the link could carry; `backlog_s` is how long what is
@@ -83,7 +83,7 @@ class LinkControl:
         if signal and self._is_alarming(signal):
             if not falls:
                 self._raise()
-        elif signal is None or self._is_calm(signal):
+        elif self._factor > 1 and (signal is None or self._is_calm(signal)):
             self._lower()
         self._bandwidth = self._next_bandwidth(signal) if signal else Bandwidth.SCARCE
         return self.rule
@@ -105,6 +105,8 @@ class LinkControl:
         """Close the link if it is broken, and say whether it is closed, for that or still."""
         limits = self._limits
         broken = signal is not None and (not signal.up or signal.loss >= limits.loss[1])
+        if not broken and not self._closed:
+            return False
         if broken and not self._closed:
             self._hold = min(2 * self._hold, limits.longest_hold) or 1
             self._left = self._hold

@@ -106,8 +106,7 @@ class Bandwidth(StrEnum):
     ABUNDANT = "abundant"
 
 
-@dataclass(frozen=True, slots=True)
-class LinkRule:
+class LinkRule(NamedTuple):
     """What the state of a region's link means for offloads to it.
 
     A request is offloaded above `threshold_tokens` times `threshold_factor` (1 for a healthy link,
@@ -127,6 +126,10 @@ class LinkRule:
         return math.inf if self.closed else threshold_tokens * self.threshold_factor
 
 
+#: The rule of a link of which nothing is known.
+OPEN_LINK = LinkRule()
+
+
 @dataclass(frozen=True, slots=True)
 class RemoteRegion(Generic[Q]):
     """The prefill nodes of another region and the link to it.
@@ -137,7 +140,7 @@ class RemoteRegion(Generic[Q]):
 
     region: str
     pool: NodePool[Q]
-    link: LinkRule = LinkRule()
+    link: LinkRule = OPEN_LINK
     tokens_per_s: float = 1.0
     link_tokens_per_s: float = math.inf
 

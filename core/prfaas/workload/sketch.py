@@ -16,6 +16,8 @@ Floats = NDArray[np.float64]
 #: A cell is 2 % wide: that far off may a length be taken.
 _CELLS_PER_OCTAVE = 32
 _OCTAVES = 24
+_LAST_CELL = _CELLS_PER_OCTAVE * _OCTAVES - 1
+_MOST_HALVINGS = 64
 #: Cells whose share is smaller have faded away.
 _FADED = 1e-9
 
@@ -67,34 +69,50 @@ class LengthSketch:
     """
 
     def __init__(self, *, half_life_s: float) -> None:
-        self._half_life_s = _positive(half_life_s)
-        self._counts = np.zeros(_CELLS_PER_OCTAVE * _OCTAVES)
-        self._sums = np.zeros(_CELLS_PER_OCTAVE * _OCTAVES)
-        self._last_s = -math.inf
+        self._fade = _Fade(half_life_s)
+        self._counts = [0.0] * (_LAST_CELL + 1)
+        self._sums = [0.0] * (_LAST_CELL + 1)
 
     @property
     def weight(self) -> float:
         """Return how many requests are remembered, each for its weight, at the last time."""
-        return float(self._counts.sum())
+        return sum(self._counts) / self._fade.weight
+
+    def per_s(self, *, since_s: float, at_s: float) -> float:
+        """Return the rate at a time, the last one's or later, of what is counted since a time.
+
+        It is right from the begin: what was before it is not taken for none.
+        """
+        fade = self._fade
+        elapsed_s = max(at_s, fade.last_s) - since_s
+        if elapsed_s <= 0:
+            return 0.0
+        count = sum(self._counts) * fade.kept_until(at_s)
+        remembered_s = fade.half_life_s / math.log(2)
+        return count / (remembered_s * -math.expm1(-elapsed_s / remembered_s))
 
     def add(self, tokens: float, *, at_s: float) -> None:
         """Take one length; lengths below 1 count as 1."""
-        kept = _kept(self._half_life_s, self._last_s, at_s)
-        if kept < 1:
-            self._counts *= kept
-            self._sums *= kept
-        self._last_s = max(self._last_s, at_s)
-        cell = min(int(math.log2(max(tokens, 1.0)) * _CELLS_PER_OCTAVE), len(self._counts) - 1)
-        self._counts[cell] += 1
-        self._sums[cell] += max(tokens, 1.0)
+        fade = self._fade
+        if at_s > fade.last_s:
+            kept = fade.advance(at_s)
+            if kept < 1:
+                self._counts = [count * kept for count in self._counts]
+                self._sums = [total * kept for total in self._sums]
+        weight = fade.weight
+        tokens = tokens if tokens > 1 else 1.0
+        cell = min(int(math.log2(tokens) * _CELLS_PER_OCTAVE), _LAST_CELL)
+        self._counts[cell] += weight
+        self._sums[cell] += tokens * weight
 
     def lengths(self) -> HistogramLengths | None:
         """Return the distribution; None if nothing was seen."""
-        some = self._counts > self._counts.sum() * _FADED
+        counts = np.array(self._counts)
+        some = counts > counts.sum() * _FADED
         if not some.any():
             return None
-        counts = self._counts[some]
-        return HistogramLengths(self._sums[some] / counts, counts)
+        counts = counts[some]
+        return HistogramLengths(np.array(self._sums)[some] / counts, counts)
 
 
 class MeanSketch:
@@ -108,61 +126,57 @@ class MeanSketch:
     """
 
     def __init__(self, *, half_life_s: float) -> None:
-        self._half_life_s = _positive(half_life_s)
+        self._fade = _Fade(half_life_s)
         self._count = self._sum = 0.0
-        self._last_s = -math.inf
 
     def add(self, value: float, *, at_s: float) -> None:
         """Take one value."""
-        kept = _kept(self._half_life_s, self._last_s, at_s)
-        self._count = self._count * kept + 1
-        self._sum = self._sum * kept + value
-        self._last_s = max(self._last_s, at_s)
+        kept = self._fade.advance(at_s)
+        self._count = self._count * kept + self._fade.weight
+        self._sum = self._sum * kept + value * self._fade.weight
 
     def mean(self) -> float | None:
         """Return the mean; None if nothing was seen."""
         return self._sum / self._count if self._count else None
 
 
-class RateSketch:
-    """Events per second of late, right from the begin: what was before it is not taken for none.
+class _Fade:
+    """What something new weighs: twice as much each half-life, so that the old need not be touched.
 
-    >>> rate = RateSketch(half_life_s=60.0, began_s=0.0)
-    >>> for second in range(1, 31):
-    ...     rate.add(at_s=float(second))
-    >>> round(rate.per_s(at_s=30.0), 1)
-    1.0
+    Once that is `_MOST_HALVINGS` halvings, all is scaled down and begins again from 1.
+
+    Source: Cormode et al., Forward Decay: A Practical Time Decay Model for Streaming Systems, 2009.
     """
 
-    def __init__(self, *, half_life_s: float, began_s: float) -> None:
-        self._half_life_s = _positive(half_life_s)
-        self._count = 0.0
-        self._began_s = self._last_s = began_s
+    def __init__(self, half_life_s: float) -> None:
+        """Take the half-life.
 
-    def add(self, *, at_s: float) -> None:
-        """Take one event."""
-        self._count = self._count * _kept(self._half_life_s, self._last_s, at_s) + 1
-        self._last_s = max(self._last_s, at_s)
+        Raises:
+            ConfigError: it is not above 0.
+        """
+        if not half_life_s > 0:
+            raise ConfigError(f"half_life_s = {half_life_s}: allowed: above 0")
+        self.half_life_s = half_life_s
+        self.last_s = self._base_s = -math.inf
+        self.weight = 1.0
 
-    def per_s(self, *, at_s: float) -> float:
-        """Return the rate at a time, the last event's or later."""
-        elapsed_s = max(at_s, self._last_s) - self._began_s
-        if elapsed_s <= 0:
-            return 0.0
-        count = self._count * _kept(self._half_life_s, self._last_s, at_s)
-        remembered_s = self._half_life_s / math.log(2)
-        return count / (remembered_s * -math.expm1(-elapsed_s / remembered_s))
+    def advance(self, at_s: float) -> float:
+        """Go on to a time; return the factor for all that was added up so far, mostly 1."""
+        if at_s <= self.last_s:
+            return 1.0
+        self.last_s = at_s
+        if self._base_s == -math.inf:  # the first time of all
+            self._base_s = at_s
+        halvings = (at_s - self._base_s) / self.half_life_s
+        if halvings <= _MOST_HALVINGS:
+            self.weight = math.exp2(halvings)
+            return 1.0
+        self._base_s, self.weight = at_s, 1.0
+        return math.exp2(-halvings)
 
-
-def _kept(half_life_s: float, last_s: float, at_s: float) -> float:
-    """Return what is left of a weight of 1 after the time from last_s to at_s."""
-    return math.exp2(-max(at_s - last_s, 0.0) / half_life_s)
-
-
-def _positive(half_life_s: float) -> float:
-    if not half_life_s > 0:
-        raise ConfigError(f"half_life_s = {half_life_s}: allowed: above 0")
-    return half_life_s
+    def kept_until(self, at_s: float) -> float:
+        """Return the factor from sums to what counts at a time, the last one or later."""
+        return math.exp2(-max(at_s - self.last_s, 0.0) / self.half_life_s) / self.weight
 
 
 def _sums_from(values: Floats) -> Floats:

@@ -118,7 +118,7 @@ def test_the_demand_of_several_gateways_is_added_up() -> None:
     assert both.output_tokens == pytest.approx(10 * share + 40 * (1 - share))
     again = merged([one, one])
     assert again is not None
-    assert again.lengths.cells()[0].tolist() == [1000.0]
+    assert again.lengths.cells()[0] == pytest.approx([1000.0])
     assert merged([]) is None
 
 

@@ -207,3 +207,13 @@ def test_constraints_of_a_plan_and_of_a_replan_agree() -> None:
     assert revision is not None
     same = plan(SITE, DEMAND, held, expectation=Expectation.EXACT)
     assert revision.lambda_after == pytest.approx(same.lambda_max)
+
+
+def test_thousands_of_instances_and_prompts_of_millions_of_tokens_are_searched_coarsely() -> None:
+    site = SITE.resized([400], 3000)
+    lengths = HistogramLengths(np.array([1_000.0, 10_000_000.0]), np.array([0.9, 0.1]))
+    running = replace(OPTIMUM, threshold_tokens=20_000_000, n_prfaas=(400,), n_p=1, n_d=2999)
+    seen = replace(SEEN, lengths=lengths, arrival_rate_per_s=1e6)
+    revision = replan(running, seen, site, SLO, ReplanSettings(max_moves_per_step=100))
+    assert revision is not None
+    assert revision.lambda_after > revision.lambda_before

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 from prfaas.routing import Bandwidth, LinkControl, LinkLimits, LinkRule, LinkSignal
 
 CALM = LinkSignal(utilisation=0.2, backlog_s=0.0)
@@ -42,7 +40,7 @@ def test_between_calm_and_alarm_nothing_changes() -> None:
     control = LinkControl()
     raised = control.on_signal(FULL)
     middle = LinkSignal(utilisation=0.8, backlog_s=1.0)
-    assert control.on_signal(middle) == replace(raised, wait_s=1.0)
+    assert control.on_signal(middle) == raised._replace(wait_s=1.0)
     calm = LinkControl()
     calm.on_signal(CALM)
     assert calm.on_signal(LinkSignal(0.45, 0.0)).bandwidth is Bandwidth.ABUNDANT
@@ -85,8 +83,8 @@ def test_the_effective_threshold_is_infinite_behind_a_closed_link() -> None:
 def test_the_threshold_rises_no_further_while_the_backlog_falls() -> None:
     control = LinkControl()
     raised = control.on_signal(FULL).threshold_factor
-    assert control.on_signal(replace(FULL, backlog_s=2.4)).threshold_factor == raised
-    assert control.on_signal(replace(FULL, backlog_s=2.6)).threshold_factor > raised
+    assert control.on_signal(FULL._replace(backlog_s=2.4)).threshold_factor == raised
+    assert control.on_signal(FULL._replace(backlog_s=2.6)).threshold_factor > raised
 
 
 def test_where_the_link_was_full_the_threshold_comes_down_in_small_steps() -> None:

@@ -1,9 +1,11 @@
+import math
+
 import numpy as np
 import pytest
 
 from prfaas.errors import ConfigError
 from prfaas.workload import EmpiricalLengths, TruncatedLogNormal, mean_above, mean_of
-from prfaas.workload.sketch import HistogramLengths, LengthSketch, MeanSketch, RateSketch
+from prfaas.workload.sketch import HistogramLengths, LengthSketch, MeanSketch
 
 PAPER = TruncatedLogNormal(9.90, 1.00, 128, 131072)
 
@@ -41,14 +43,30 @@ def test_the_old_fades_away() -> None:
     assert of(sketch).cells()[0].tolist() == [10_000]
 
 
+@pytest.mark.parametrize("half_life_s", [0.5, 10.0, 7000.0, math.inf])
+def test_fading_is_what_its_definition_says_over_thousands_of_half_lives(
+    half_life_s: float,
+) -> None:
+    lengths, mean = LengthSketch(half_life_s=half_life_s), MeanSketch(half_life_s=half_life_s)
+    rng = np.random.default_rng(1)
+    times, values = np.cumsum(rng.exponential(3.0, 500)), rng.integers(1, 100_000, 500)
+    for at_s, value in zip(times, values, strict=True):
+        lengths.add(float(value), at_s=at_s)
+        mean.add(float(value), at_s=at_s)
+    weights = 0.5 ** ((times[-1] - times) / half_life_s)
+    assert lengths.weight == pytest.approx(weights.sum())
+    assert mean.mean() == pytest.approx(np.average(values, weights=weights))
+    assert mean_of(of(lengths)) == pytest.approx(np.average(values, weights=weights))
+
+
 def test_time_that_goes_back_counts_as_standing_still() -> None:
     sketch = LengthSketch(half_life_s=1.0)
     sketch.add(10, at_s=100.0)
     sketch.add(1000, at_s=0.0)
     assert of(sketch).cells()[1].tolist() == [0.5, 0.5]
-    rate = RateSketch(half_life_s=1.0, began_s=10.0)
-    rate.add(at_s=5.0)
-    assert rate.per_s(at_s=5.0) == 0.0
+    early = LengthSketch(half_life_s=1.0)
+    early.add(10, at_s=5.0)
+    assert early.per_s(since_s=10.0, at_s=5.0) == 0.0
 
 
 def test_memory_is_bounded_and_no_length_is_too_large() -> None:
@@ -82,14 +100,14 @@ def test_samples_follow_the_sketch() -> None:
 
 def test_a_rate_is_right_from_the_begin_and_follows_changes() -> None:
     rng = np.random.default_rng(4)
-    rate = RateSketch(half_life_s=60.0, began_s=0.0)
+    rate = LengthSketch(half_life_s=60.0)
     now_s = 0.0
     while now_s < 30:
         now_s += rng.exponential(1 / 50)
-        rate.add(at_s=now_s)
-    assert rate.per_s(at_s=now_s) == pytest.approx(50, rel=0.1)
+        rate.add(7, at_s=now_s)
+    assert rate.per_s(since_s=0.0, at_s=now_s) == pytest.approx(50, rel=0.1)
     while now_s < 900:
         now_s += rng.exponential(1 / 5)
-        rate.add(at_s=now_s)
-    assert rate.per_s(at_s=now_s) == pytest.approx(5, rel=0.25)
-    assert rate.per_s(at_s=now_s + 600) < 0.01
+        rate.add(7, at_s=now_s)
+    assert rate.per_s(since_s=0.0, at_s=now_s) == pytest.approx(5, rel=0.25)
+    assert rate.per_s(since_s=0.0, at_s=now_s + 600) < 0.01

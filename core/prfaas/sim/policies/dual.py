@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from prfaas.planning import Constraints, Plan, Site
+from prfaas.planning.demand_book import MIN_REQUESTS, DemandBook
 from prfaas.planning.replan import (
     Observation,
     ReplanSettings,
@@ -12,11 +13,10 @@ from prfaas.planning.replan import (
     replan,
 )
 from prfaas.records import Role
-from prfaas.routing import Decision, LinkControl, LinkSignal, Refusal
+from prfaas.routing import Decision, LinkControl, LinkRule, LinkSignal, Refusal, decide
 from prfaas.sim.policies.routed import ThresholdPolicy
 from prfaas.sim.request import SimRequest
 from prfaas.throughput import Demand
-from prfaas.workload.sketch import LengthSketch, MeanSketch, RateSketch
 
 if TYPE_CHECKING:
     from prfaas.sim.link import FairLink
@@ -24,18 +24,12 @@ if TYPE_CHECKING:
 
 _SIGNAL_S = 0.5
 _REPLAN_S = 60.0
-_HALF_LIFE_S = 1800.0
-#: Requests to remember before the estimates are believed: lengths have long tails, and with n of
-#: them Lambda_max is known to about 1/sqrt(n), which must be less than the gain that is acted on.
-_MIN_SEEN = 2000
-#: Of every so many requests one is looked at for the estimates.
-_SAMPLE = 2
 
 
 class DualTimescalePolicy(ThresholdPolicy):
     """Threshold routing; the link's signals move it within seconds, re-planning within minutes.
 
-    All three decisions are the gateway's own code: `decide`, `LinkControl` and `replan`.
+    All that decides is the gateway's own code: `decide`, `LinkControl`, `DemandBook` and `replan`.
     """
 
     name = "prfaas"
@@ -57,20 +51,22 @@ class DualTimescalePolicy(ThresholdPolicy):
             changed_at_s=0.0,
             version=1,
         )
-        self._lengths = LengthSketch(half_life_s=_HALF_LIFE_S)
-        self._outputs = MeanSketch(half_life_s=_HALF_LIFE_S)
-        self._rate = RateSketch(half_life_s=_HALF_LIFE_S, began_s=0.0)
-        self._seen = 0
+        self._demand = DemandBook(began_s=0.0)
         self._next_replan_s = _REPLAN_S
+        self._links: dict[str, FairLink] = {}
         self._controls: dict[str, LinkControl] = {}
+        self._rules: dict[str, LinkRule] = {}
         self._sent_bytes: dict[str, float] = {}
 
     def start(self, world: "World") -> None:
         """Put the world's pools into a snapshot, and watch its links."""
         super().start(world)
         self._world = world
-        self._controls = {name: LinkControl() for name in world.remotes}
-        self._sent_bytes = dict.fromkeys(world.remotes, 0.0)
+        remotes = world.remotes.items()
+        self._links = {name: remote.egress for name, remote in remotes if remote.egress is not None}
+        self._controls = {name: LinkControl() for name in self._links}
+        self._rules = {remote.region: remote.link for remote in self.snapshot.remotes}
+        self._sent_bytes = dict.fromkeys(self._links, 0.0)
 
     @property
     def running(self) -> Running:
@@ -79,26 +75,22 @@ class DualTimescalePolicy(ThresholdPolicy):
 
     def place(self, request: SimRequest, now_s: float) -> Decision | Refusal:
         """Choose the nodes of a request's first attempt."""
-        decision = super().place(request, now_s)
-        self._seen += 1
-        if not self._seen % _SAMPLE and isinstance(decision, Decision):
+        decision = decide(request, self.snapshot, now_s)
+        if isinstance(decision, Decision):
             uncached_tokens = request.prompt_tokens - decision.prefix_tokens
-            self._lengths.add(uncached_tokens, at_s=now_s)
-            self._outputs.add(request.output_tokens, at_s=now_s)
-            self._rate.add(at_s=now_s)
+            self._demand.note_request(uncached_tokens, at_s=now_s)
+            self._demand.note_output(request.output_tokens, at_s=now_s)
         return decision
 
     def act(self, now_s: float) -> None:
         """Read the links; from time to time plan again."""
-        world = self._world
-        links = {name: region.egress for name, region in world.remotes.items()}
-        rules = {
-            name: self._controls[name].on_signal(self._signal(name, link))
-            for name, link in links.items()
-            if link is not None
-        }
-        if any(rules[r.region] != r.link for r in self.snapshot.remotes):
-            self.set_links(rules)
+        is_changed = False
+        for name, link in self._links.items():
+            rule = self._controls[name].on_signal(self._signal(name, link))
+            if rule != self._rules[name]:
+                self._rules[name], is_changed = rule, True
+        if is_changed:
+            self.set_links(self._rules)
         if now_s >= self._next_replan_s:
             self._next_replan_s = now_s + _REPLAN_S
             self._replan(now_s)
@@ -114,17 +106,17 @@ class DualTimescalePolicy(ThresholdPolicy):
         )
 
     def _replan(self, now_s: float) -> None:
-        lengths, output_tokens = self._lengths.lengths(), self._outputs.mean()
-        if self._lengths.weight * _SAMPLE < _MIN_SEEN or lengths is None or output_tokens is None:
+        seen = self._demand.seen(at_s=now_s)
+        if seen is None or seen.requests < MIN_REQUESTS:
             return
         observation = Observation(
             at_s=now_s,
-            arrival_rate_per_s=self._rate.per_s(at_s=now_s) * _SAMPLE,
-            lengths=lengths,
-            output_tokens=output_tokens,
+            arrival_rate_per_s=seen.rate_per_s,
+            lengths=seen.lengths,
+            output_tokens=seen.output_tokens,
             prfaas=_prefill_seen(list(self._world.remotes.values())),
             prefill=_prefill_seen([self._world.pd]),
-            decode=self._decode_seen(),
+            decode=self._decode_seen(seen.output_tokens),
         )
         revision = replan(self._running, observation, self._site, self._slo, self._settings)
         if revision is None:
@@ -145,7 +137,7 @@ class DualTimescalePolicy(ThresholdPolicy):
         for server in by_load[: min(abs(more_prefill), len(by_load) - 1)]:
             world.convert(server.record.name, role)
 
-    def _decode_seen(self) -> StageSeen:
+    def _decode_seen(self, output_tokens: float) -> StageSeen:
         world = self._world
         servers = world.decodes.servers()
         decode = world.pd.profile.decode
@@ -154,7 +146,6 @@ class DualTimescalePolicy(ThresholdPolicy):
             return StageSeen()
         slots = len(servers) * batch
         in_flight = sum(server.in_flight for server in servers)
-        output_tokens = self._outputs.mean() or 1.0
         waiting_s = max(in_flight - slots, 0) * output_tokens / decode.tokens_per_s(batch)
         return StageSeen(waiting_s / len(servers), min(in_flight / slots, 1.0))
 
