@@ -3,6 +3,7 @@
 from aiohttp import web
 
 from prfaas_gateway import admin, admin_plan
+from prfaas_gateway.admin_moves import add_moves
 from prfaas_gateway.completions import handle_inference
 from prfaas_gateway.gateway import GATEWAY, Gateway
 from prfaas_gateway.inference import Api
@@ -17,6 +18,7 @@ def build_app(gateway: Gateway) -> web.Application:
         middlewares=[with_trace, with_errors, with_access],
     )
     app[GATEWAY] = gateway
+    add_moves(app)
     app.on_response_prepare.append(add_headers)
     app.add_routes([web.post(api, handle_inference) for api in Api])
     app.add_routes(

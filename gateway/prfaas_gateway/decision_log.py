@@ -14,7 +14,8 @@ MAX_DECISIONS = 1000
 @dataclass(frozen=True, slots=True)
 class Noted:
     """One decision. `at_s` is Unix time; `threshold_tokens` is the policy's, and
-    `effective_tokens` that of the link to the prefill's region, None where all stayed here."""
+    `effective_tokens` that of the link to the prefill's region, None where all stayed here. `move`
+    is the verdict on a prefix that another region had more of, empty where none had."""
 
     at_s: float
     request_id: str
@@ -28,6 +29,7 @@ class Noted:
     prefill: str
     decode: str
     residency: str
+    move: str = ""
 
 
 class DecisionLog:
@@ -44,6 +46,7 @@ class DecisionLog:
         attempt: int,
         prompt_tokens: int,
         residency: str,
+        move: str = "",
         threshold_tokens: int,
         effective_tokens: dict[str, float | None],
     ) -> None:
@@ -63,6 +66,7 @@ class DecisionLog:
                 prefill=decision.prefill.name if decision else "",
                 decode=decision.decode.name if decision else "",
                 residency=residency,
+                move=move,
             )
         )
 

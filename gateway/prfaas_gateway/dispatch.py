@@ -16,6 +16,7 @@ from prfaas_gateway.inference import Api, InferenceRequest
 from prfaas_gateway.leg import Answer, FailureKind, Leg, LegFailure, LegRunner, build_legs
 from prfaas_gateway.leg_tasks import LegTasks
 from prfaas_gateway.metrics import Metrics
+from prfaas_gateway.prefix_moves import PrefixMoves, Salted
 from prfaas_gateway.trace_context import TraceContext
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,15 @@ class _Attempt:
 class Dispatcher:
     """Runs attempts. Its legs live in `tasks`, so that a prefill leg may outlast its request."""
 
-    def __init__(self, fleet: Fleet, runner: LegRunner, metrics: Metrics, tasks: LegTasks) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        runner: LegRunner,
+        metrics: Metrics,
+        tasks: LegTasks,
+        moves: PrefixMoves,
+    ) -> None:
+        self.moves = moves
         self._fleet = fleet
         self._runner = runner
         self._metrics = metrics
@@ -102,9 +111,8 @@ class Dispatcher:
         Raises:
             ServiceError: no nodes, or all attempts failed.
         """
-        now_s = _now_s()
-        first = decide(job.route_request, self._fleet.snapshot(job.prompt), now_s)
-        self._note(job, first)
+        first, move = await self._decide(job)
+        self._note(job, first, move=move)
         decision = self._accept(first)
         avoid: frozenset[str] = frozenset()
         while True:
@@ -118,6 +126,20 @@ class Dispatcher:
             logger.warning("%s: %s failed: %s", job.trace.request_id, decision.route, outcome)
             avoid |= _nodes_to_avoid(decision, outcome)
             decision = self._next(job, decision, outcome, avoid)
+
+    async def _decide(self, job: Job) -> tuple[Decision | Refusal, str]:
+        """Decide a first attempt; say what was done about a prefix that another region has.
+
+        A prefix that has come is in its new pool, and one that has not does not count: after a
+        move, or none, each region is judged by what it has.
+        """
+        request = job.route_request
+        first = decide(request, self._fleet.snapshot(job.prompt), _now_s())
+        if not isinstance(first, Decision) or first.move is None:
+            return first, ""
+        verdict = await self.moves.prepare(first, Salted.of(job.prompt, job.request.salt))
+        snapshot = self._fleet.snapshot(job.prompt, is_scarce=True)
+        return decide(request, snapshot, _now_s()), verdict
 
     def _next(
         self, job: Job, failed: Decision, failure: LegFailure, avoid: frozenset[str]
@@ -145,13 +167,14 @@ class Dispatcher:
             self._metrics.note_fallback(failure)
         return retry
 
-    def _note(self, job: Job, outcome: Decision | Refusal) -> None:
+    def _note(self, job: Job, outcome: Decision | Refusal, *, move: str = "") -> None:
         self.decisions.note(
             outcome,
             request_id=job.trace.request_id,
             attempt=job.trace.attempts + 1,
             prompt_tokens=job.prompt.num_tokens,
             residency=job.residency,
+            move=move,
             threshold_tokens=self._fleet.policy.threshold_tokens,
             effective_tokens=self._fleet.effective_tokens(),
         )

@@ -15,7 +15,7 @@ from prfaas.routing import NodeState, Quarantine, Routable, SlowStart, Snapshot,
 from prfaas.routing.region_link import RegionLink
 from prfaas_coord import ViewStatus
 from prfaas_gateway.errors import RequestError, ServiceError
-from prfaas_gateway.link_watch import LONGEST_WAIT_S, LinkWatch
+from prfaas_gateway.link_watch import LONGEST_WAIT_S, LinkWatch, scarce
 from prfaas_gateway.signal_book import SignalBook
 
 
@@ -79,15 +79,18 @@ class Fleet:
         """Return the records of all prefill and decode nodes."""
         return [node for node in self._view.nodes.values() if node.role is not Role.GATEWAY]
 
-    def snapshot(self, prompt: HashedPrompt) -> Snapshot[Routable]:
-        """Return what routing decides a request from."""
+    def snapshot(self, prompt: HashedPrompt, *, is_scarce: bool = False) -> Snapshot[Routable]:
+        """Return what routing decides a request from; `is_scarce`: as if no cache could move."""
+        rules = self.watch.rules
+        if is_scarce:
+            rules = {region: scarce(rule) for region, rule in rules.items()}
         return snapshot_of(
             self.states(prompt),
             region=self._region,
             threshold_tokens=self.policy.threshold_tokens,
             absorb_tokens=self._absorb_tokens,
             longest_wait_s=LONGEST_WAIT_S,
-            links=self.watch.rules,
+            links=rules,
             tokens_per_s=self.watch.tokens_per_s,
         )
 
@@ -119,14 +122,15 @@ class Fleet:
         )
 
     def _index(self, node: NodeRecord) -> PrefixIndex:
-        session, index = self._indexes.get(node.name, ("", None))
-        if index is None or session != node.session:
+        key, life = _cache_of(node)
+        known_life, index = self._indexes.get(key, ("", None))
+        if index is None or life != known_life:
             index = PrefixIndex(
                 stateful=node.stateful,
                 checkpoint_tokens=node.checkpoint_tokens,
                 page_tokens=node.page_tokens,
             )
-            self._indexes[node.name] = (node.session, index)
+            self._indexes[key] = (life, index)
         return index
 
     def _prune(self) -> None:
@@ -136,7 +140,8 @@ class Fleet:
         self._pruned_for = nodes
         self._quarantine.retain(frozenset(nodes))
         self._slow_start.see(((node.name, node.session) for node in self.engines()), _now_s())
-        self._indexes = {name: known for name, known in self._indexes.items() if name in nodes}
+        caches = {_cache_of(node)[0] for node in nodes.values()}
+        self._indexes = {key: known for key, known in self._indexes.items() if key in caches}
 
     @contextmanager
     def prefilling(self, node: NodeRecord, tokens: int) -> Iterator[Callable[[], None]]:
@@ -181,6 +186,12 @@ class Fleet:
         current = self._view.nodes.get(node.name)
         if current is not None and current.session == node.session:
             self._index(node).insert(prompt)
+
+    def note_moved(self, node: NodeRecord, prompt: HashedPrompt, tokens: int) -> None:
+        """Remember that the pool of the node has the first tokens of the prompt."""
+        current = self._view.nodes.get(node.name)
+        if current is not None and current.pool == node.pool:
+            self._index(current).insert(prompt.first(min(tokens, prompt.num_tokens)))
 
     def find_model(self, model: str) -> NodeRecord:
         """Return a record of a node that serves the model; "" means the only one.
@@ -273,7 +284,7 @@ class Fleet:
 
     def _describe_node(self, node: NodeRecord) -> dict[str, Any]:
         until_s = self._quarantine.until_s(node.name, node.session)
-        _, index = self._indexes.get(node.name, ("", None))
+        _, index = self._indexes.get(_cache_of(node)[0], ("", None))
         return {
             "name": node.name,
             "role": str(node.role),
@@ -291,6 +302,16 @@ class Fleet:
             "signals_age_s": self.signals.age_s(node.name, _now_s()),
             "index_blocks": len(index) if index is not None else 0,
         }
+
+
+def _cache_of(node: NodeRecord) -> tuple[str, str]:
+    """Return what names the cache that a node uses, and its life.
+
+    A pool is shared by the nodes of its host, and outlives them.
+    """
+    if node.pool:
+        return f"{node.pool}\0{node.model_id}\0{node.layout}\0{node.tp_size}", ""
+    return node.name, node.session
 
 
 def _now_s() -> float:

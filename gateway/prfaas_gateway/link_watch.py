@@ -7,7 +7,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 from prfaas.records import NodeRecord, Role
@@ -51,9 +50,10 @@ class LinkWatch:
         is_late = self._last_s is not None and now_s - self._last_s > _LATE_S
         self._last_s = now_s
         self._controls.on_links(self.links(nodes, now_s), is_late=is_late)
-        # A cache elsewhere counts only where it can be brought here, and a gateway moves none yet.
+        # A cache elsewhere counts only where it can be brought here.
+        movable = _movable_regions(nodes, self._region)
         self.rules = {
-            region: replace(rule, bandwidth=Bandwidth.SCARCE)
+            region: rule if region in movable else scarce(rule)
             for region, rule in self._controls.rules.items()
         }
         for name in [name for name in self._paces if name not in nodes]:
@@ -85,6 +85,21 @@ class LinkWatch:
             if rule.closed
             else round(rule.effective_tokens(threshold_tokens)),
         }
+
+
+def scarce(rule: LinkRule) -> LinkRule:
+    """Return the rule for who must do without caches from elsewhere."""
+    return LinkRule(Bandwidth.SCARCE, rule.threshold_factor, rule.closed, rule.wait_s)
+
+
+def _movable_regions(nodes: Mapping[str, NodeRecord], region: str) -> set[str]:
+    """Return the regions that prefixes can be moved from and to: those with pools, as we have."""
+    models: defaultdict[str, set[str]] = defaultdict(set)
+    for node in nodes.values():
+        if node.role is Role.PREFILL and node.pool_url:
+            models[node.region].add(node.model_id)
+    ours = models.pop(region, set())
+    return {name for name, theirs in models.items() if theirs & ours}
 
 
 @asynccontextmanager

@@ -6,6 +6,8 @@ from prfaas.reasons import Reason, Route
 from prfaas_gateway.fleet import Fleet
 from prfaas_gateway.leg import LegFailure
 from prfaas_gateway.link_metrics import LinkMetrics
+from prfaas_gateway.move_log import MoveLog
+from prfaas_gateway.move_metrics import MoveMetrics
 
 _TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120)
 
@@ -75,6 +77,10 @@ class Metrics:
         )
 
         self._links = LinkMetrics(registry)
+
+    def add_moves(self, log: MoveLog) -> None:
+        """Show what a log counts, too."""
+        MoveMetrics(self._registry, log)
 
     def note_request(self, route: Route, reason: Reason, code: int) -> None:
         """Count a finished request."""

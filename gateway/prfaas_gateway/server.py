@@ -32,6 +32,7 @@ from prfaas_gateway.leg_tasks import LegTasks
 from prfaas_gateway.link_watch import watching
 from prfaas_gateway.metrics import Metrics
 from prfaas_gateway.peer_demand import PeerDemand
+from prfaas_gateway.prefix_moves import PrefixMoves
 from prfaas_gateway.scheduler import Scheduler
 from prfaas_gateway.signal_streams import SignalStreams, following
 from prfaas_gateway.tokenizer import TokenizerShelf
@@ -145,7 +146,9 @@ async def _gateway(
     metrics = Metrics()
     async with _engine_session(section) as session, LegTasks() as tasks:
         tls = _tls(config)
-        dispatcher = Dispatcher(fleet, LegRunner(session, fleet, tls), metrics, tasks)
+        moves = PrefixMoves(fleet, session, tls, tasks)
+        metrics.add_moves(moves.log)
+        dispatcher = Dispatcher(fleet, LegRunner(session, fleet, tls), metrics, tasks, moves)
         async with (
             following(SignalStreams(view, fleet.signals, session, tls)),
             watching(fleet.watch, lambda: view.nodes),

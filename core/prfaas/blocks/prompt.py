@@ -38,6 +38,16 @@ class HashedPrompt:
         num_tokens = len(raw) // _TOKEN_BYTES
         return cls(num_tokens, raw, root, _chain(raw, root, num_tokens // BLOCK_TOKENS))
 
+    def first(self, num_tokens: int) -> "HashedPrompt":
+        """Return the prompt's first tokens.
+
+        >>> HashedPrompt.of(range(130)).first(70) == HashedPrompt.of(range(70))
+        True
+        """
+        assert 0 <= num_tokens <= self.num_tokens
+        hashes = self.block_hashes[: num_tokens // BLOCK_TOKENS]
+        return HashedPrompt(num_tokens, self.raw[: num_tokens * _TOKEN_BYTES], self.root, hashes)
+
     def hash_at(self, position: int) -> tuple[int, int]:
         """Return the hash of the last full block before `position` and that of the tail after it.
 
