@@ -17,9 +17,11 @@ from prfaas_cli import (
     destroy,
     drill,
     hosts,
+    keys,
     link,
     node,
     plan,
+    prefix,
     profile,
     schedule,
     simulate,
@@ -27,6 +29,7 @@ from prfaas_cli import (
     trace,
     twin,
 )
+from prfaas_cli.api_key import ApiKeyFileOption, use_file
 from prfaas_cli.failures import INTERRUPTED, ProblemsError, fail
 
 app = typer.Typer(
@@ -45,7 +48,9 @@ app.command("plan")(plan.plan)
 app.command("simulate")(simulate.simulate)
 app.add_typer(campaign.app, name="campaign")
 app.add_typer(certs.app, name="certs")
+app.add_typer(keys.app, name="keys")
 app.add_typer(node.app, name="node")
+app.add_typer(prefix.app, name="prefix")
 app.add_typer(hosts.app, name="hosts")
 app.add_typer(link.app, name="link")
 app.add_typer(drill.app, name="drill")
@@ -64,14 +69,17 @@ def _show_version(asked: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     _version: Annotated[
         bool,
         typer.Option(
             "--version", callback=_show_version, is_eager=True, help="Show the version and leave."
         ),
     ] = False,
+    api_key_file: ApiKeyFileOption = None,
 ) -> None:
     """Take the options that come before a command."""
+    use_file(api_key_file, context)
 
 
 def run_command(arguments: Sequence[str], *, as_json: bool) -> int:

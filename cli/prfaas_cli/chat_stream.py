@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from prfaas.errors import ConfigError, StateError
+from prfaas_cli.api_key import key_headers
 
 #: Statuses of what no other gateway would take either: as a prompt beyond the context.
 _WRONG_REQUEST = (400, 413)
@@ -46,14 +47,16 @@ def send_chat(url: str, body: Mapping[str, Any], *, timeout_s: float) -> ChatAns
         StateError: the gateway does not answer, or answers with another error.
     """
     parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
-        raise ConfigError(f"--url {url!r}: allowed: http://host:port")
-    connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=timeout_s)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"--url {url!r}: allowed: http://host:port or https://host:port")
+    kind = http.client.HTTPConnection if parts.scheme == "http" else http.client.HTTPSConnection
+    connection = kind(parts.hostname, parts.port, timeout=timeout_s)
     began_s = time.perf_counter()
     try:
         text = json.dumps(dict(body))
         path = parts.path.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
-        connection.request("POST", path, text, {"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json", **key_headers()}
+        connection.request("POST", path, text, headers)
         response = connection.getresponse()
         if response.status != 200:
             refused = ConfigError if response.status in _WRONG_REQUEST else StateError

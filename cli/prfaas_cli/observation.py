@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from prfaas.errors import PrfaasError, StateError
 from prfaas.records import NodeRecord, Role
 from prfaas_agent.process import is_alive
+from prfaas_cli.api_key import key_headers
 from prfaas_cli.credentials import operator_context
 from prfaas_cli.options import DeployOptions, topology_of
 from prfaas_cli.place import Place
@@ -123,11 +124,11 @@ class Observed:
     def fleet(self) -> dict[str, Any] | None:
         """Return all that the gateway tells of its deployment, None without an answer."""
         try:
-            _, text = self._ask_gateway("/admin/v1/fleet")
+            status, text = self._ask_gateway("/admin/v1/fleet")
             fleet = json.loads(text)
         except (OSError, http.client.HTTPException, ValueError):
             return None
-        return fleet if isinstance(fleet, dict) else None
+        return fleet if status == 200 and isinstance(fleet, dict) else None
 
     def gateway_metrics(self) -> str | None:
         """Return the gateway's metrics as Prometheus text, None without an answer."""
@@ -137,14 +138,17 @@ class Observed:
             return None
         return text if status == 200 else None
 
-    def ask_admin(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def ask_admin(
+        self, path: str, body: dict[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> dict[str, Any]:
         """Return what the gateway says at a path below /admin/v1, or to a body that is put there.
 
         Raises:
             StateError: it does not answer, or says no.
         """
         try:
-            status, text = self._ask_gateway(f"/admin/v1/{path}", body)
+            longer = {} if timeout_s is None else {"timeout_s": timeout_s}
+            status, text = self._ask_gateway(f"/admin/v1/{path}", body, **longer)
             answer = json.loads(text)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise StateError(f"the gateway on port {self.options.port}: {error}") from None
@@ -152,16 +156,20 @@ class Observed:
             raise StateError(f"the gateway on port {self.options.port}: {_reason(text)}")
         return answer
 
-    def _ask_gateway(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, str]:
+    def _ask_gateway(
+        self,
+        path: str,
+        body: dict[str, Any] | None = None,
+        *,
+        timeout_s: float = _GATEWAY_TIMEOUT_S,
+    ) -> tuple[int, str]:
         """Return status and body. Raises: OSError, HTTPException."""
-        connection = http.client.HTTPConnection(
-            GATEWAY_HOST, self.options.port, timeout=_GATEWAY_TIMEOUT_S
-        )
+        connection = http.client.HTTPConnection(GATEWAY_HOST, self.options.port, timeout=timeout_s)
         try:
             if body is None:
-                connection.request("GET", path)
+                connection.request("GET", path, headers=key_headers())
             else:
-                headers = {"Content-Type": "application/json"}
+                headers = {"Content-Type": "application/json", **key_headers()}
                 connection.request("PUT", path, json.dumps(body), headers)
             response = connection.getresponse()
             return response.status, response.read().decode(errors="replace")
