@@ -21,6 +21,7 @@ from prfaas_cli import (
     link,
     node,
     plan,
+    prefix,
     profile,
     schedule,
     simulate,
@@ -49,6 +50,7 @@ app.add_typer(campaign.app, name="campaign")
 app.add_typer(certs.app, name="certs")
 app.add_typer(keys.app, name="keys")
 app.add_typer(node.app, name="node")
+app.add_typer(prefix.app, name="prefix")
 app.add_typer(hosts.app, name="hosts")
 app.add_typer(link.app, name="link")
 app.add_typer(drill.app, name="drill")
