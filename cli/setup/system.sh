@@ -1,7 +1,7 @@
 # The machine itself: Linux, disk space, and programs that only the system's package manager can bring.
 # Sourced by setup.sh.
 
-wanted_disk_mib=4096
+wanted_disk_mib=4900
 
 check_machine() {
   [[ $(uname -s) == Linux ]] || give_up "this is $(uname -s)" "PrfaaS runs on Linux."
@@ -14,10 +14,13 @@ check_machine() {
 }
 
 # Debian packages whose program is missing; etcdctl is for operators and tests, iperf3 and openssl for benchmarks, systemd-nspawn, sshd and ssh for full hosts, nft for their firewall. etcd comes as a wheel too, so it is only wanted, not needed.
+# Tests of the gateway's page need chromium (113 MB to fetch, 414 MB on disk), those of alert rules promtool, which Debian has in
+# prometheus only (23 MB, 332 MB): half a minute once they are fetched.
 missing_debian_packages() {
   local pair
   for pair in etcd:etcd-server etcdctl:etcd-client ip:iproute2 iptables:iptables iperf3:iperf3 openssl:openssl \
-    systemd-nspawn:systemd-container sshd:openssh-server ssh:openssh-client nft:nftables; do
+    systemd-nspawn:systemd-container sshd:openssh-server ssh:openssh-client nft:nftables \
+    chromium:chromium promtool:prometheus; do
     have "${pair%%:*}" || printf '%s\n' "${pair##*:}"
   done
 }
@@ -35,7 +38,7 @@ install_programs() {
     apt_install "${missing[@]}" || give_up "apt could not install ${missing[*]}" "See $apt_log; then install them and run make setup again."
     done_step "installed ${missing[*]}"
   else
-    done_step "missing ${missing[*]}: set-up goes on, but emulated regions need them (install as root)"
+    done_step "missing ${missing[*]}: set-up goes on, but emulated regions and tests need them (install as root)"
   fi
 }
 
@@ -49,7 +52,7 @@ apt_log=/tmp/prfaas-setup-apt.log
 apt_install() {
   note "installing $* with apt"
   local policy=/usr/sbin/policy-rc.d pair new_services=()
-  for pair in etcd:etcd sshd:ssh nft:nftables; do
+  for pair in etcd:etcd sshd:ssh nft:nftables promtool:prometheus; do
     have "${pair%%:*}" || new_services+=("${pair##*:}")
   done
   if [[ ! -e $policy ]]; then

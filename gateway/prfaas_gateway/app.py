@@ -5,6 +5,7 @@ from aiohttp import web
 from prfaas_gateway import admin, admin_plan
 from prfaas_gateway.admin_moves import add_moves
 from prfaas_gateway.completions import handle_inference
+from prfaas_gateway.dashboard import add_dashboard
 from prfaas_gateway.gateway import GATEWAY, Gateway
 from prfaas_gateway.inference import Api
 from prfaas_gateway.peer_demand import DEMAND_PATH
@@ -39,4 +40,5 @@ def build_app(gateway: Gateway) -> web.Application:
             web.put("/admin/v1/policy", admin.handle_put_policy),
         ]
     )
+    add_dashboard(app)
     return app

@@ -1,5 +1,7 @@
 """The gateway's Prometheus metrics."""
 
+import time
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from prfaas.reasons import Reason, Route
@@ -8,6 +10,7 @@ from prfaas_gateway.leg import LegFailure
 from prfaas_gateway.link_metrics import LinkMetrics
 from prfaas_gateway.move_log import MoveLog
 from prfaas_gateway.move_metrics import MoveMetrics
+from prfaas_gateway.recent_requests import RecentRequests
 
 _TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120)
 
@@ -77,6 +80,7 @@ class Metrics:
         )
 
         self._links = LinkMetrics(registry)
+        self.recent = RecentRequests()
 
     def add_moves(self, log: MoveLog) -> None:
         """Show what a log counts, too."""
@@ -85,6 +89,7 @@ class Metrics:
     def note_request(self, route: Route, reason: Reason, code: int) -> None:
         """Count a finished request."""
         self._requests.labels(route, reason, str(code)).inc()
+        self.recent.note(route, reason, code)
 
     def note_routed(self, route: Route, *, prompt_tokens: int, prefix_tokens: int) -> None:
         """Count the tokens of a request that got an answer."""
@@ -94,6 +99,7 @@ class Metrics:
     def note_ttft(self, route: Route, ttft_s: float) -> None:
         """Record a stream's first event."""
         self._ttft.labels(route).observe(ttft_s)
+        self.recent.note_ttft(ttft_s, at_s=time.monotonic())
 
     def note_attempt(self, route: Route, outcome: str) -> None:
         """Count an attempt; `outcome` is "answered" or a failure kind."""

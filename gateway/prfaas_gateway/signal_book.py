@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from prfaas.records import NodeRecord, Role
 from prfaas.routing.region_link import PathSignal, RegionLink, merge
 from prfaas.transfer.node_signals import NodeSignals
+from prfaas.transfer.signals import PeerSignals
 
 STALE_S = 2.0
 
@@ -48,6 +49,18 @@ class SignalBook:
                 found[remote] = self._link(nodes, remote=remote, region=region, now_s=now_s)
         return found
 
+    def path_signals(
+        self, nodes: Mapping[str, NodeRecord], *, remote: str, region: str
+    ) -> list[PeerSignals]:
+        """Return the paths that are up of the link from a remote region, as last heard."""
+        return [
+            signals
+            for name, node in nodes.items()
+            if node.region == remote and node.role is Role.PREFILL
+            for signals in self._peers(name, nodes, region)
+            if signals.is_up
+        ]
+
     def _link(
         self, nodes: Mapping[str, NodeRecord], *, remote: str, region: str, now_s: float
     ) -> RegionLink:
@@ -78,6 +91,16 @@ class SignalBook:
     def _paths(
         self, sender: str, nodes: Mapping[str, NodeRecord], region: str
     ) -> Iterable[PathSignal]:
+        for signals in self._peers(sender, nodes, region):
+            yield PathSignal(
+                signal=signals.link_signal(),
+                delivery_bytes_per_s=signals.delivery_bytes_per_s,
+                available_bytes_per_s=signals.available_bytes_per_s,
+            )
+
+    def _peers(
+        self, sender: str, nodes: Mapping[str, NodeRecord], region: str
+    ) -> Iterable[PeerSignals]:
         entry = self._entries.get(sender)
         for peer, signals in entry.signals.peers.items() if entry else ():
             receiver = nodes.get(peer.partition("/")[0])
@@ -85,11 +108,7 @@ class SignalBook:
             if receiver is None or not is_ours or receiver.role is not Role.DECODE:
                 continue
             if signals.is_up or not self._is_engine_gone(receiver.name):
-                yield PathSignal(
-                    signal=signals.link_signal(),
-                    delivery_bytes_per_s=signals.delivery_bytes_per_s,
-                    available_bytes_per_s=signals.available_bytes_per_s,
-                )
+                yield signals
 
     def _is_engine_gone(self, node: str) -> bool:
         """Return whether the node's own agent says so: then its paths do not tell of the link."""
