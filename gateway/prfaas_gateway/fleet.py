@@ -5,7 +5,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any, Protocol
 
 from prfaas.blocks import HashedPrompt, PrefixIndex
@@ -274,7 +273,7 @@ class Fleet:
             },
             "missing": self.missing(),
             "links": {
-                region: _link_json(link)
+                region: link.to_json()
                 | {"rule": self.watch.describe(region, self.policy.threshold_tokens)}
                 for region, link in self.links().items()
             },
@@ -312,11 +311,6 @@ def _cache_of(node: NodeRecord) -> tuple[str, str]:
     if node.pool:
         return f"{node.pool}\0{node.model_id}\0{node.layout}\0{node.tp_size}", ""
     return node.name, node.session
-
-
-def _link_json(link: RegionLink) -> dict[str, Any]:
-    signal = None if link.signal is None else link.signal._asdict()
-    return asdict(link) | {"signal": signal}
 
 
 def _now_s() -> float:

@@ -1,7 +1,8 @@
 """Many nodes' views of one link, put together."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from prfaas.routing.link_control import LinkSignal
 
@@ -33,6 +34,11 @@ class RegionLink:
     is_stale: bool = True
     is_current: bool = False
     is_silent: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value of JSON types."""
+        signal = None if self.signal is None else self.signal._asdict()
+        return asdict(self) | {"signal": signal}
 
 
 def merge(
