@@ -1,23 +1,13 @@
 """Prefixes in a host's pool: written by one engine, used by the next, right to the last token."""
 
-import json
 import random
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deployment import Deployment, deployed, wait_until
 from pool_service import PoolProcess
-from pooled_engines import (
-    POOL_BYTES,
-    answer,
-    cached_tokens,
-    start_pool,
-    start_pooled,
-    wait_stored,
-)
+from pooled_engines import answer, cached_tokens, start_pool, start_pooled, wait_stored
 from prompts import SPECIAL_TOKENS, VOCABULARY
 from sglang_engines import ForkServerProcess
 
@@ -91,42 +81,3 @@ def test_an_engine_goes_on_where_a_dead_one_ended(
 def _post_status(url: str) -> int:
     with urllib.request.urlopen(urllib.request.Request(url, b""), timeout=30) as response:
         return int(response.status)
-
-
-@pytest.mark.root
-def test_a_region_keeps_its_prefixes_when_its_engine_is_killed(
-    models_dir: Path, deployment_name: str, tmp_path: Path
-) -> None:
-    """What decode gets over the link is the same, wherever the prefill's cache came from."""
-    prompt = tokens(1500, 4)
-    regions = Deployment(f"{deployment_name}p", tmp_path, models_dir / "qwen3-next-tiny")
-    with deployed(regions, "--pool-bytes", str(POOL_BYTES)):
-        cold = regions.generate(prompt, tokens=TOKENS)
-        assert cold.route == "offload"
-        wait_stored(regions.directory / "a.pool.sock")
-        killed = regions.kill_engine("a-prefill-0")
-        wait_until(
-            lambda: regions.engine_pid("a-prefill-0") != killed and _is_serving(regions),
-            timeout_s=60,
-            what="the engine is started again",
-        )
-        _wait_offloading(regions)
-        warm = regions.generate(prompt, tokens=TOKENS)
-    assert warm.route == "offload"
-    assert warm.json["output_ids"] == cold.json["output_ids"]
-    assert warm.json["meta_info"]["cached_tokens"] >= 2 * CHUNK
-
-
-def _is_serving(regions: Deployment) -> bool:
-    text = (regions.directory / "a-prefill-0.agent.json").read_text()
-    return bool(json.loads(text)["phase"] == "serving")
-
-
-def _wait_offloading(regions: Deployment) -> None:
-    """Send other prompts until the gateway knows of the new engine."""
-    deadline_s = time.monotonic() + 30
-    seed = 100
-    while regions.generate(tokens(600, seed), tokens=1).route != "offload":
-        assert time.monotonic() < deadline_s, "nothing is offloaded any more"
-        seed += 1
-        time.sleep(0.2)
