@@ -26,6 +26,7 @@ from prfaas_cli import (
     schedule,
     simulate,
     status,
+    top,
     trace,
     twin,
 )
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 app.command("deploy")(deploy.deploy)
 app.command("status")(status.status)
+app.command("top")(top.top)
 app.command("decisions")(decisions.decisions)
 app.command("destroy")(destroy.destroy)
 app.command("plan")(plan.plan)
