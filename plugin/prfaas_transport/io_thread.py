@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import select
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -190,12 +189,7 @@ class IoThread:
     def _open(self, lane: Lane) -> None:
         """Take a lane on from connecting over the channel's handshake to ready."""
         try:
-            if lane.is_connecting:
-                code = lane.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                if code:
-                    raise OSError(code, os.strerror(code))
-                lane.is_connecting = False
-            lane.is_ready = lane.channel.handshake(time.monotonic())
+            lane.open(time.monotonic())
         except Exception as error:
             # Whatever a channel cannot cope with must not take the other lanes along.
             with self._node.lock:

@@ -1,6 +1,7 @@
 """One lane: a non-blocking socket with its decoder and its outgoing segments."""
 
 import contextlib
+import os
 import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,7 @@ class Lane:
         self.thread = thread
         self.fd = channel.fileno()
         self.is_connecting = is_connecting
+        self.is_paced = False
         self.is_ready = False
         self.is_blocked = False
         self.is_greeted = False
@@ -258,6 +260,20 @@ class Lane:
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
             self._low_water = wanted
 
+    def open(self, now: float) -> None:
+        """Go on from connecting over the channel's handshake to ready; may take several calls.
+
+        Raises: OSError, and what the channel's handshake does.
+        """
+        if self.is_connecting:
+            code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, os.strerror(code))
+            self.is_connecting = False
+        self.is_ready = self.channel.handshake(now)
+        if self.is_ready:
+            self.is_paced = sockets.pace(self.sock)
+
     def use(self, congestion_control: str) -> None:
         """Change the congestion control from now on; empty leaves it. Raises: OSError."""
         if congestion_control and congestion_control != self.congestion_control:
@@ -274,6 +290,7 @@ class Lane:
             "queued_bytes": self.queued_bytes,
             "rtt_s": self.liveness.rtt_s,
             "congestion_control": self.congestion_control,
+            "is_paced": self.is_paced,
             "tcp": {name: value for name, value in kernel.items() if name not in ("lane", "at_s")},
         }
 

@@ -17,6 +17,7 @@ _RTT = struct.Struct("=II")  # tcpi_rtt, tcpi_rttvar, microseconds
 _RTT_AT = 68
 _BYTES_ACKED_AT = 120
 _NOTSENT_AT = 144
+_MIN_RTT_AT = 148  # microseconds
 _DELIVERY_RATE_AT = 160
 _BUSY_AT = 168  # tcpi_busy_time, tcpi_rwnd_limited, tcpi_sndbuf_limited, microseconds
 _BYTES_RETRANS_AT = 208
@@ -38,6 +39,15 @@ def host_silent_s(sock: socket.socket) -> float:
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
     data_ms, ack_ms = _LAST_HEARD.unpack_from(info, _LAST_HEARD_AT)
     return float(min(data_ms, ack_ms)) / 1000
+
+
+def least_rtt_s(sock: socket.socket) -> float:
+    """Return the shortest round trip so far, of a new connection that of its handshake.
+
+    Raises: OSError.
+    """
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+    return float(_U32.unpack_from(info, _MIN_RTT_AT)[0]) / _UNITS_PER_S
 
 
 def parse(info: bytes, lane: int, now: float) -> LaneSample:

@@ -47,6 +47,7 @@ def test_on_a_slow_link_it_turns_itself_on_and_pays(keep: Keep, tmp_path: Path) 
         stats, state = send.node.stats(), compression(send)
         receive.node.close()
         send.node.close()
+    assert [lane["is_paced"] for lane in stats["lanes"]] == [True] * 8
     plain_bytes = sum(entry.item_bytes * 1024 for entry in LAYOUT.groups[0].entries)
     assert stats["encoding_saved_bytes_total"] > 0.08 * plain_bytes, state
 
@@ -62,5 +63,6 @@ def test_where_the_cpu_is_the_limit_next_to_nothing_is_encoded(keep: Keep) -> No
         room += 1
         transfer(send, receive, room, ALL, ALL)
     stats = send.node.stats()
+    assert not any(lane["is_paced"] for lane in stats["lanes"])
     assert not compression(send)["is_on"]
     assert stats["chunks_encoded_total"] <= 0.05 * stats["chunks_sent_total"]
