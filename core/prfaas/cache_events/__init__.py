@@ -6,7 +6,9 @@ many tokens of a prompt the engine would take from its cache, without asking it.
 * `events` - the events and the batches they come in;
 * `codec` - batches as lines of JSON, with limits;
 * `mirror` - the cache as the events tell it, and the rule of what can be reused;
-* `log` - the publisher's memory: the newest batches for replay, a snapshot for who is too late.
+* `log` - the publisher's memory: the newest batches for replay, a snapshot for who is too late;
+* `feed`, `feed_batch` - the same without tokens, by which a node's agent tells gateways;
+* `node_cache` - a node's cache as its feed tells it, in a fixed memory.
 """
 
 from prfaas.cache_events.codec import (
