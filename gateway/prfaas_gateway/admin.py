@@ -14,6 +14,7 @@ from prfaas_gateway.decision_log import MAX_DECISIONS
 from prfaas_gateway.errors import RequestError, ServiceError
 from prfaas_gateway.fleet import Fleet
 from prfaas_gateway.gateway import GATEWAY, Gateway
+from prfaas_gateway.slow_clients import read_body
 
 _MAX_THRESHOLD_TOKENS = 1 << 30
 _MAX_TENANTS = 10_000
@@ -114,7 +115,7 @@ async def handle_put_policy(request: web.Request) -> web.Response:
         ServiceError: etcd is away.
     """
     gateway = request.app[GATEWAY]
-    policy = _parse_policy(await request.read(), gateway.fleet.policy)
+    policy = _parse_policy(await read_body(request), gateway.fleet.policy)
     try:
         written = await write_policy(gateway.etcd, gateway.deployment, policy)
     except EtcdError as error:

@@ -14,6 +14,7 @@ from prfaas_coord import EtcdError, StoredPlan, read_plan, read_versions
 from prfaas_gateway.errors import RequestError, ServiceError
 from prfaas_gateway.gateway import GATEWAY, Gateway
 from prfaas_gateway.scheduler import PlanChange
+from prfaas_gateway.slow_clients import read_body
 
 _KEYS = {"threshold_tokens", "roles", "pinned", "why", "dry_run", "expected_version"}
 _TRIES = 5
@@ -58,7 +59,7 @@ async def handle_put_plan(request: web.Request) -> web.Response:
         ServiceError: etcd is away.
     """
     gateway = request.app[GATEWAY]
-    body = _parse(await request.read())
+    body = _parse(await read_body(request))
     change = _change(body, by=f"operator at {gateway.scheduler.name}")
     for _ in range(_TRIES):
         stored = await _read(gateway)

@@ -21,6 +21,7 @@ from prfaas_gateway.limits import check_vocabulary
 from prfaas_gateway.output_count import OutputCount
 from prfaas_gateway.requirements import residency_of
 from prfaas_gateway.responses import CLIENT_GONE_STATUS, error_event, error_response
+from prfaas_gateway.slow_clients import read_body, write_part
 from prfaas_gateway.tokenizer import ModelTokenizer
 
 logger = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ async def _answer(request: web.Request, gateway: Gateway, trace: Trace) -> web.S
             error = ServiceError(Reason.DEADLINE_EXCEEDED, f"no answer within {timeout_s:g} s")
         if response is None or not response.prepared:
             raise error
-        return await _end_broken(response, error, gateway)
+        return await _end_broken(request, response, error)
 
 
 @contextmanager
@@ -97,7 +98,7 @@ async def _prepare(request: web.Request, gateway: Gateway, trace: Trace, deadlin
         RequestError: the client must change something.
         ServiceError: no node is known that serves the model, or the key's tokens are used up.
     """
-    parsed = await _parse(request, gateway)
+    parsed = await _parse(request)
     node = gateway.fleet.find_model(parsed.model)
     tokenizer = await _tokenizer_of(node, gateway)
     namespace = f"{node.model_id}\0{parsed.salt}"
@@ -120,14 +121,8 @@ async def _tokenizer_of(node: NodeRecord, gateway: Gateway) -> ModelTokenizer:
         raise ServiceError(Reason.NOT_READY, str(error)) from None
 
 
-async def _parse(request: web.Request, gateway: Gateway) -> InferenceRequest:
-    try:
-        raw = await request.read()
-    except web.HTTPRequestEntityTooLarge:
-        raise RequestError(
-            f"the body is larger than {gateway.section.max_body_bytes} bytes",
-            reason=Reason.BODY_TOO_LARGE,
-        ) from None
+async def _parse(request: web.Request) -> InferenceRequest:
+    raw = await read_body(request)
     api = Api(request.path)
     if len(raw) > _LONG_BODY_BYTES:
         return await asyncio.to_thread(parse_inference, api, raw)
@@ -169,15 +164,16 @@ async def _send(
     count.take(answer.first)
     await response.prepare(request)
     last = answer.first
-    await response.write(last)
+    await write_part(request, response, last)
     try:
         async for chunk in answer.rest():
             last = chunk
             count.take(chunk)
-            await response.write(chunk)
+            await write_part(request, response, chunk)
     except StreamBroken as broken:
         error = _note_broken(broken, gateway, trace)
-        return await _end_broken(response, error, gateway, mid_event=not last.endswith(b"\n\n"))
+        mid_event = not last.endswith(b"\n\n")
+        return await _end_broken(request, response, error, mid_event=mid_event)
     finally:
         client = request.get(CLIENT)
         if client is not None:
@@ -217,10 +213,14 @@ def _note_begun(answer: Answer, gateway: Gateway, trace: Trace) -> None:
 
 
 async def _end_broken(
-    response: web.StreamResponse, error: GatewayError, gateway: Gateway, *, mid_event: bool = True
+    request: web.Request,
+    response: web.StreamResponse,
+    error: GatewayError,
+    *,
+    mid_event: bool = True,
 ) -> web.StreamResponse:
     """End a stream that has begun with an error event: its status was sent long ago."""
-    gateway.metrics.note_broken_stream(error.reason)
-    await response.write((b"\n\n" if mid_event else b"") + error_event(error))
+    request.app[GATEWAY].metrics.note_broken_stream(error.reason)
+    await write_part(request, response, (b"\n\n" if mid_event else b"") + error_event(error))
     await response.write_eof()
     return response

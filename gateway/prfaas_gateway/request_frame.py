@@ -14,7 +14,7 @@ from prfaas_gateway.dispatch import Trace
 from prfaas_gateway.errors import GatewayError, ServiceError
 from prfaas_gateway.gateway import GATEWAY, TRACE
 from prfaas_gateway.inference import Api
-from prfaas_gateway.responses import error_response, http_error_response
+from prfaas_gateway.responses import SERVER, error_response, http_error_response
 from prfaas_gateway.trace_context import TraceContext
 
 logger = logging.getLogger(__name__)
@@ -85,6 +85,7 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
         return
     request.app[GATEWAY].cors.add_headers(request, response)
     response.headers["x-request-id"] = trace.request_id
+    response.headers["Server"] = SERVER
     if trace.prompt_tokens:
         response.headers["x-prfaas-prompt-tokens"] = str(trace.prompt_tokens)
     if trace.reason is not None:

@@ -38,6 +38,9 @@ _FORMS: dict[Reason, _Form] = {
     Reason.INTERNAL_ERROR: _Form(500, "internal_error"),
 }
 
+SERVER = "prfaas"
+"""Who answers; no word of what it is made of."""
+
 CLIENT_GONE_STATUS = 499
 """Counted, never sent: nobody is there to read it."""
 

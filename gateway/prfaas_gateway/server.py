@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
-from aiohttp import web
 
 from prfaas.config import GatewaySection, NodeConfig, SecurityMode
 from prfaas.errors import ConfigError, PreflightError
@@ -32,6 +31,7 @@ from prfaas_gateway.leg_tasks import LegTasks
 from prfaas_gateway.link_watch import watching
 from prfaas_gateway.metrics import Metrics
 from prfaas_gateway.peer_demand import PeerDemand
+from prfaas_gateway.public_port import PublicPort
 from prfaas_gateway.prefix_moves import PrefixMoves
 from prfaas_gateway.scheduler import Scheduler
 from prfaas_gateway.signal_streams import SignalStreams, following
@@ -39,9 +39,9 @@ from prfaas_gateway.tokenizer import TokenizerShelf
 
 logger = logging.getLogger(__name__)
 
-SHUTDOWN_S = 10.0
 FIRST_VIEW_S = 2.0
-"""How long running requests may go on after SIGTERM."""
+"""How long to wait for the nodes before the first request."""
+_BACKLOG = 1024
 
 _ENGINE_KEEPALIVE_S = 2.0
 """Below the 5 s of SGLang's server: a connection that it is about to close is never reused."""
@@ -108,7 +108,7 @@ async def _running(
         Membership(etcd, config.node.deployment).register(record, ttl_s=config.etcd.lease_ttl_s),
         _gateway(config, section, etcd, view, access) as gateway,
         _first_view(view),
-        _site(build_app(gateway), listener),
+        PublicPort(build_app(gateway), config.api).serving(listener),
     ):
         yield
 
@@ -222,19 +222,6 @@ def _engine_session(section: GatewaySection) -> aiohttp.ClientSession:
     )
 
 
-@asynccontextmanager
-async def _site(app: web.Application, listener: socket.socket) -> AsyncIterator[None]:
-    runner = web.AppRunner(
-        app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_S
-    )
-    await runner.setup()
-    try:
-        await web.SockSite(runner, listener, backlog=1024).start()
-        yield
-    finally:
-        await runner.cleanup()
-
-
 def _listen(config: NodeConfig, section: GatewaySection) -> socket.socket:
     if section.listen_fd >= 0:
         try:
@@ -243,10 +230,9 @@ def _listen(config: NodeConfig, section: GatewaySection) -> socket.socket:
             raise PreflightError(
                 f"gateway.listen_fd = {section.listen_fd}: not an open socket: {error}"
             ) from None
+    address = (config.node.host, config.node.port)
     try:
-        return socket.create_server(
-            (config.node.host, config.node.port), family=_family(config.node.host)
-        )
+        return socket.create_server(address, family=_family(config.node.host), backlog=_BACKLOG)
     except OSError as error:
         raise PreflightError(
             f"cannot listen on {config.node.host}:{config.node.port}: {error}"
@@ -260,7 +246,7 @@ def _family(host: str) -> socket.AddressFamily:
 def _url(config: NodeConfig, listener: socket.socket) -> str:
     port = listener.getsockname()[1]
     host = f"[{config.node.host}]" if ":" in config.node.host else config.node.host
-    return f"http://{host}:{port}"
+    return f"{'https' if config.api.cert else 'http'}://{host}:{port}"
 
 
 def _own_record(config: NodeConfig, url: str) -> NodeRecord:

@@ -36,6 +36,7 @@ class Fault(StrEnum):
     ABORTED = "aborted"
     MID_STREAM_RESET = "mid_stream_reset"
     SLOW_STREAM = "slow_stream"
+    ENDLESS_STREAM = "endless_stream"
 
 
 @dataclass
@@ -65,6 +66,8 @@ class FakeEngine:
         self.role, self.region, self.name = role, region, name
         self.faults: list[Fault] = []
         self.requests: list[Json] = []
+        self.headers: list[dict[str, str]] = []
+        self.streamed_bytes = 0
         self.cancelled: list[str] = []
         self.finished: list[str] = []
         self.abort_requests: list[str] = []
@@ -115,6 +118,7 @@ class FakeEngine:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         body: Json = await request.json()
         self.requests.append(body)
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
         fault = self.faults.pop(0) if self.faults else None
         rid = body["rid"]
         try:
@@ -181,6 +185,7 @@ class FakeEngine:
             if event is None:
                 return _reset(request)
             await response.write(event)
+            self.streamed_bytes += len(event)
         await response.write_eof()
         return response
 
@@ -197,6 +202,9 @@ async def _events(path: str, words: list[str], fault: Fault | None) -> AsyncIter
         yield f"data: {json.dumps(event)}\n\n".encode()
         yield b"data: [DONE]\n\n"
         return
+    while fault is Fault.ENDLESS_STREAM:
+        yield b'data: {"choices": [{"index": 0, "text": "' + b"x" * 65536 + b'"}]}\n\n'
+        await asyncio.sleep(0)
     for index, word in enumerate(words):
         if index == 2 and fault is Fault.MID_STREAM_RESET:
             yield b'data: {"choices": [{"te'
