@@ -1,9 +1,10 @@
 """A coroutine that runs beside the body of an `async with` block."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 
 class Companion:
@@ -33,3 +34,27 @@ class Companion:
             await self._group.__aexit__(type(exc), exc, traceback)
         else:
             await self._group.__aexit__(None, None, None)
+
+
+class Accompanied(ABC):
+    """Runs its `_run` beside the body of an `async with` block."""
+
+    def __init__(self, name: str) -> None:
+        self.__name = name
+        self.__companion = Companion()
+
+    @abstractmethod
+    async def _run(self) -> None:
+        """Work until cancelled."""
+
+    async def __aenter__(self) -> Self:
+        await self.__companion.start(self._run(), name=self.__name)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.__companion.stop(exc, traceback)

@@ -7,12 +7,10 @@ for too long fails.
 
 import asyncio
 import logging
-from types import TracebackType
-from typing import Self
 
 from prfaas.keys import leader_key
 from prfaas_coord.client import EtcdClient
-from prfaas_coord.companion import Companion
+from prfaas_coord.companion import Accompanied
 from prfaas_coord.errors import EtcdError
 from prfaas_coord.lease import Lease
 
@@ -24,17 +22,17 @@ _TRY_EVERY_S = 0.3
 _MARGIN_S = 0.3
 
 
-class Election:
+class Election(Accompanied):
     """Stands for election for as long as the context lasts; reading is synchronous."""
 
     def __init__(self, client: EtcdClient, deployment: str, candidate: str) -> None:
+        super().__init__(f"election {candidate}")
         self.key = leader_key(deployment)
         self._client = client
         self._candidate = candidate
         self._revision = 0
         self._until_s = 0.0
         self._leader = ""
-        self._companion = Companion()
 
     @property
     def leader(self) -> str:
@@ -50,18 +48,6 @@ class Election:
     def guards(self) -> dict[str, int]:
         """What a write must find unchanged to be a leader's: see `write_plan`."""
         return {self.key: self._revision if self.is_leader else -1}
-
-    async def __aenter__(self) -> Self:
-        await self._companion.start(self._run(), name=f"election {self._candidate}")
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._companion.stop(exc, traceback)
 
     async def _run(self) -> None:
         while True:

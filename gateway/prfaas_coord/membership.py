@@ -4,13 +4,11 @@ import asyncio
 import logging
 import random
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from prfaas.keys import node_key
 from prfaas.records import NodeRecord
 from prfaas_coord.client import EtcdClient
-from prfaas_coord.companion import Companion
+from prfaas_coord.companion import Accompanied
 from prfaas_coord.errors import EtcdError
 from prfaas_coord.lease import Lease
 
@@ -42,7 +40,7 @@ class Membership:
         return Registration(self._client, key, record, ttl_s=ttl_s)
 
 
-class Registration:
+class Registration(Accompanied):
     """One node's record under a lease, written again whenever etcd forgot it.
 
     An etcd that is away, at the start or later, only shows in `status`. Where two processes
@@ -50,6 +48,7 @@ class Registration:
     """
 
     def __init__(self, client: EtcdClient, key: str, record: NodeRecord, *, ttl_s: int) -> None:
+        super().__init__(f"register {key}")
         self._client = client
         self._key = key
         self._record = record
@@ -58,7 +57,6 @@ class Registration:
         self._registered = asyncio.Event()
         self._written = asyncio.Event()
         self._status = RegistrationStatus(registered=False, detail="not started")
-        self._companion = Companion()
 
     @property
     def record(self) -> NodeRecord:
@@ -84,18 +82,6 @@ class Registration:
     async def wait_registered(self) -> None:
         """Wait until the record is in etcd."""
         await self._registered.wait()
-
-    async def __aenter__(self) -> Self:
-        await self._companion.start(self._run(), name=f"register {self._key}")
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._companion.stop(exc, traceback)
 
     async def _run(self) -> None:
         backoff_s = _BACKOFF_FIRST_S

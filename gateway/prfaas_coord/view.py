@@ -4,14 +4,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from prfaas.errors import ConfigError
 from prfaas.keys import deployment_prefix, nodes_prefix, policy_key
 from prfaas.records import NodeRecord, RoutingPolicy
 from prfaas_coord.client import EtcdClient
-from prfaas_coord.companion import Companion
+from prfaas_coord.companion import Accompanied
 from prfaas_coord.events import Delete, Heard, KeyValue, Lost, Put, Snapshot, WatchEvent
 
 logger = logging.getLogger(__name__)
@@ -37,13 +36,14 @@ class ViewStatus:
     detail: str
 
 
-class MembershipView:
+class MembershipView(Accompanied):
     """A watched copy of a deployment's keys, kept through outages of etcd.
 
     Used as `async with`; reading is synchronous and never waits. One writer: its own watch.
     """
 
     def __init__(self, client: EtcdClient, deployment: str, *, grace_s: float = GRACE_S) -> None:
+        super().__init__(f"watch {deployment_prefix(deployment)}")
         self._client = client
         self._prefix = deployment_prefix(deployment)
         self._nodes_prefix = nodes_prefix(deployment)
@@ -56,7 +56,6 @@ class MembershipView:
         self._heard_at: float | None = None
         self._lost_detail = "etcd was not heard yet"
         self._changed = asyncio.Event()
-        self._companion = Companion()
 
     @property
     def nodes(self) -> Mapping[str, NodeRecord]:
@@ -86,18 +85,6 @@ class MembershipView:
         """Wait until the predicate holds; it is asked again after every event."""
         while not predicate(self):
             await self._changed.wait()
-
-    async def __aenter__(self) -> Self:
-        await self._companion.start(self._run(), name=f"watch {self._prefix}")
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._companion.stop(exc, traceback)
 
     async def _run(self) -> None:
         async for event in self._client.watch(self._prefix):
