@@ -14,7 +14,7 @@ from aetcd import rpc
 
 from prfaas.config import NodeConfig
 from prfaas_coord.credentials import EtcdCredentials, etcd_credentials
-from prfaas_coord.endpoints import grpc_target
+from prfaas_coord.endpoints import grpc_target, tls_options
 from prfaas_coord.errors import EtcdError, EtcdRefused, EtcdUnavailable
 from prfaas_coord.events import KeyValue, Snapshot, WatchEvent
 from prfaas_coord.ranges import key_value, prefix_end
@@ -196,10 +196,11 @@ class EtcdClient:
 
     def _connect(self, credentials: grpc.ChannelCredentials | None) -> None:
         target = grpc_target(self.endpoints)
+        secure = (*_CHANNEL_OPTIONS, *tls_options(self.endpoints))
         self._channel = (
             grpc.aio.insecure_channel(target, options=_CHANNEL_OPTIONS)
             if credentials is None
-            else grpc.aio.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
+            else grpc.aio.secure_channel(target, credentials, options=secure)
         )
         channel = self._channel
         self._stubs = rpc.KVStub(channel), rpc.LeaseStub(channel), rpc.WatchStub(channel)

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 
 from prfaas.errors import ConfigError
 
+MEMBERS_NAME = "prfaas-etcd"
+"""What the certificates of several members all name, besides their addresses."""
+
 
 def grpc_target(endpoints: Sequence[str]) -> str:
     """Return the gRPC target of some etcd endpoints.
@@ -29,6 +32,23 @@ def grpc_target(endpoints: Sequence[str]) -> str:
             f"etcd.endpoints = {list(endpoints)}: several must all be IP addresses of one family"
         )
     return f"{families.pop()}:{','.join(endpoints)}"
+
+
+def tls_options(endpoints: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return the channel options for TLS to some etcd endpoints.
+
+    gRPC checks one name for all addresses of a target: of several, that which they share.
+
+    >>> tls_options(["10.0.0.1:2379", "10.0.0.2:2379"])
+    (('grpc.ssl_target_name_override', 'prfaas-etcd'),)
+    >>> tls_options(["10.0.0.1:2379"])
+    ()
+
+    Source: grpc 1.7x, `default_authority` of the `ipv4:` resolver is the whole list.
+    """
+    if len(endpoints) == 1:
+        return ()
+    return (("grpc.ssl_target_name_override", MEMBERS_NAME),)
 
 
 def _family(endpoint: str) -> str:
