@@ -4,12 +4,15 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from prfaas.transfer.receiver_rooms import ReceiveCounters
 from prfaas.transfer.sender_rooms import SendCounters
 from prfaas_agent import metric_table as table
 from prfaas_agent.metric_table import ALL, Kind
 from prfaas_gateway.metrics import Metrics
+from prfaas_gateway.move_log import MoveLog
+from prfaas_gateway.move_metrics import MoveMetrics
 
 DOC = Path(__file__).parents[3] / "docs" / "metrics.md"
 UNITS = {"seconds": "seconds", "bytes": "bytes", "ratio": "0 to 1", "tokens": "tokens"}
@@ -35,6 +38,9 @@ def gateway_rows() -> list[str]:
         name = metric._name + ("_total" if metric._type == "counter" else "")  # type: ignore[attr-defined]
         labels = metric._labelnames  # type: ignore[attr-defined]
         found.append(row(name, metric._type, labels, metric._documentation))  # type: ignore[attr-defined]
+    for family in MoveMetrics(CollectorRegistry(), MoveLog()).collect():
+        labels = family._labelnames
+        found.append(row(f"{family.name}_total", family.type, labels, family.documentation))
     return found
 
 
