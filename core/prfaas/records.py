@@ -61,7 +61,8 @@ class NodeRecord(JsonRecord):
     the labels of where the node stands: requests with such a label stay at nodes that have it.
     With `role_switch` its engine can take the other role. `pool` names the prefix pool of its host,
     the same for all nodes that share it, and `pool_url` is the HTTP base of who moves prefixes
-    between it and others; both are empty where there is none.
+    between it and others; both are empty where there is none. `cache_feed`: its agent tells of
+    every change of its prefix cache.
     """
 
     name: str
@@ -87,6 +88,7 @@ class NodeRecord(JsonRecord):
     role_switch: bool = False
     pool: str = ""
     pool_url: str = ""
+    cache_feed: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "role", Role(self.role))

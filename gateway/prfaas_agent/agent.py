@@ -17,6 +17,7 @@ from prfaas.records import NodeRecord, Role
 from prfaas_agent import engine as engines
 from prfaas_agent import process as processes
 from prfaas_agent.backoff import Backoff
+from prfaas_agent.cache_relay import relayed
 from prfaas_agent.checks import node_problems, refuse, socket_path_problem
 from prfaas_agent.control import control
 from prfaas_agent.engine import Engine, EngineFiles, Launch
@@ -121,7 +122,8 @@ class Agent:
             self._http,
             proxies(self._config),
             control(self._files.control, self._change_role),
-            observed(self._config, self._stats) as port,
+            relayed(self._config) as cache,
+            observed(self._config, self._stats, cache) as port,
             moving(self._config) as pool_port,
         ):
             node = replace(self._config.node, agent_port=port)

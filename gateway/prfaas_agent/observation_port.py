@@ -1,17 +1,20 @@
-"""The agent's own HTTP port, for who watches the node: `/metrics` and `/signals`."""
+"""The agent's own HTTP port, for who watches the node: `/metrics`, `/signals` and `/cache`."""
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from prfaas.cache_events.feed_batch import encode_feed_batch, encode_feed_shape
 from prfaas.config import NodeConfig, SecurityMode
 from prfaas.errors import PreflightError
+from prfaas_agent.cache_relay import CacheRelay
 from prfaas_agent.engine_stats import EngineStats
 from prfaas_agent.tls_proxy import identity_problem, newest_server_context
 from prfaas_agent.transfer_metrics import TransferMetrics
@@ -26,6 +29,7 @@ MAX_STREAMS, MAX_STREAMS_EACH = 64, 16
 """In all, and of each address: so nobody can shut the others out."""
 HEARTBEAT_S = 0.5
 STALL_S = 2.0
+CACHE_HEARTBEAT_S, CACHE_STALL_S = 1.0, 10.0
 FIRST_REQUEST_S = 5.0
 NEXT_REQUEST_S = 30.0
 """From a request to the next one, an answer that is read slowly included."""
@@ -36,8 +40,15 @@ _USER_TIMEOUT_MS = 10_000
 class ObservationPort:
     """Serves what an `EngineStats` knows. Use `serving`."""
 
-    def __init__(self, config: NodeConfig, stats: EngineStats, tls: "TlsContexts | None") -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        stats: EngineStats,
+        tls: "TlsContexts | None",
+        cache: CacheRelay | None = None,
+    ) -> None:
         self._node = config.node
+        self._cache = cache
         self._stats = stats
         self._tls = tls
         self._metrics = TransferMetrics(stats, config.node)
@@ -85,6 +96,8 @@ class ObservationPort:
         app = web.Application(middlewares=[self._admit], client_max_size=1)
         app.router.add_get("/metrics", self._get_metrics)
         app.router.add_get("/signals", self._get_signals, allow_head=False)
+        if self._cache is not None:
+            app.router.add_get("/cache", self._get_cache, allow_head=False)
         return app
 
     @web.middleware
@@ -104,6 +117,27 @@ class ObservationPort:
 
     async def _get_signals(self, request: web.Request) -> web.StreamResponse:
         """Send a line whenever there is news, and every `HEARTBEAT_S` in any case."""
+        return await self._streamed(request, self._stream)
+
+    async def _get_cache(self, request: web.Request) -> web.StreamResponse:
+        """Send what a reader lacks of the cache's feed, from `?session=S&seq=N` on, and what comes.
+
+        Where nothing comes an empty line does, every `CACHE_HEARTBEAT_S`.
+        """
+        session, seq = request.query.get("session", ""), request.query.get("seq", "0")
+        if not seq.isascii() or not seq.isdigit() or len(seq) > 18:
+            raise web.HTTPBadRequest(text="seq: expected a number")
+        if self._cache is None or self._cache.shape is None:
+            text = "the engine has not told of its cache yet"
+            raise web.HTTPServiceUnavailable(text=text, headers={"Retry-After": "1"})
+        return await self._streamed(request, partial(self._feed, self._cache, session, int(seq)))
+
+    async def _streamed(
+        self,
+        request: web.Request,
+        send: Callable[[asyncio.Transport, web.StreamResponse], Awaitable[None]],
+    ) -> web.StreamResponse:
+        """Let `send` write an answer for as long as it likes, where there is a place for it."""
         transport, address = request.transport, request.remote or ""
         if transport is None or not self._streams.take(address):
             text = f"{MAX_STREAMS} streams are open, or {MAX_STREAMS_EACH} of {address}"
@@ -115,7 +149,7 @@ class ObservationPort:
                 headers={"Content-Type": "application/x-ndjson", "Cache-Control": "no-store"}
             )
             await response.prepare(request)
-            await self._stream(transport, response)
+            await send(transport, response)
         finally:
             self._streams.give_back(address)
         return response
@@ -137,6 +171,32 @@ class ObservationPort:
             await self._stats.wait_changed(HEARTBEAT_S)
         transport.abort()
 
+    async def _feed(
+        self,
+        cache: CacheRelay,
+        session: str,
+        seq: int,
+        transport: asyncio.Transport,
+        response: web.StreamResponse,
+    ) -> None:
+        """Return when the reader is gone or does not read; it comes back for what it misses."""
+        assert cache.shape is not None
+        shape = cache.shape
+        lines = [encode_feed_shape(shape)]
+        while not transport.is_closing() and cache.shape == shape:
+            for batch in await cache.since(session, seq):
+                lines.append(encode_feed_batch(batch))
+                session, seq = batch.session, batch.seq
+            try:
+                for line in lines or [b"\n"]:
+                    async with asyncio.timeout(CACHE_STALL_S):
+                        await response.write(line)
+            except (TimeoutError, ConnectionError):
+                break
+            lines = []
+            await cache.wait_changed(CACHE_HEARTBEAT_S)
+        transport.abort()
+
 
 def _bound_buffers(transport: asyncio.Transport) -> None:
     """Have a reader that does not read, or is gone without a word, show soon."""
@@ -148,7 +208,9 @@ def _bound_buffers(transport: asyncio.Transport) -> None:
 
 
 @asynccontextmanager
-async def observed(config: NodeConfig, stats: EngineStats) -> AsyncIterator[int]:
+async def observed(
+    config: NodeConfig, stats: EngineStats, cache: CacheRelay | None = None
+) -> AsyncIterator[int]:
     """Follow the engine's counters and serve them while the context lasts; yields the port.
 
     Raises:
@@ -162,7 +224,7 @@ async def observed(config: NodeConfig, stats: EngineStats) -> AsyncIterator[int]
 
         tls = TlsContexts(tls_files(config.security))
     companion = Companion()
-    async with ObservationPort(config, stats, tls).serving() as port:
+    async with ObservationPort(config, stats, tls, cache).serving() as port:
         await companion.start(stats.follow(), name="engine stats")
         try:
             yield port

@@ -83,6 +83,7 @@ def node_record(
         tp_size=_positive(layout.get("tp_size")) or 1,
         residency=config.node.residency,
         role_switch=section.role_switch,
+        cache_feed=section.cache_events,
     )
     return with_ports(record, config)
 

@@ -13,6 +13,7 @@ from prfaas.records import NodeRecord, Role, RoutingPolicy
 from prfaas.routing import NodeState, Quarantine, Routable, SlowStart, Snapshot, snapshot_of
 from prfaas.routing.region_link import RegionLink
 from prfaas_coord import ViewStatus
+from prfaas_gateway.cache_book import CacheBook
 from prfaas_gateway.errors import RequestError, ServiceError
 from prfaas_gateway.link_watch import LONGEST_WAIT_S, LinkWatch, scarce
 from prfaas_gateway.signal_book import SignalBook
@@ -52,6 +53,7 @@ class Fleet:
         self._in_flight: Counter[str] = Counter()
         self._backlog_tokens: Counter[str] = Counter()
         self.signals = SignalBook()
+        self.caches = CacheBook()
         self.watch = LinkWatch(self.signals, region=region)
         self._quarantine = Quarantine()
         self._slow_start = SlowStart()
@@ -110,7 +112,7 @@ class Fleet:
         return [self._state(node, prompt) for node in self.engines()]
 
     def _state(self, node: NodeRecord, prompt: HashedPrompt) -> NodeState:
-        prefix_tokens = self._index(node).match(prompt) if node.role is Role.PREFILL else 0
+        prefix_tokens = self._prefix_tokens(node, prompt) if node.role is Role.PREFILL else 0
         return NodeState(
             record=node,
             in_flight=self._in_flight[node.name],
@@ -119,6 +121,16 @@ class Fleet:
             backlog_tokens=self._backlog_tokens[node.name],
             share=self._slow_start.share(node.name, _now_s()),
         )
+
+    def _prefix_tokens(self, node: NodeRecord, prompt: HashedPrompt) -> int:
+        """Return a prompt's hit at a node: what the node tells, or else what we sent it.
+
+        A node tells of its own memory. What it lost may be in the pool of its host.
+        """
+        told = self.caches.match(node, prompt)
+        if told is None:
+            return self._index(node).match(prompt)
+        return max(told, self._index(node).match(prompt)) if node.pool else told
 
     def _index(self, node: NodeRecord) -> PrefixIndex:
         key, life = _cache_of(node)
@@ -300,6 +312,7 @@ class Fleet:
             "quarantined_s": round(max(0.0, until_s - _now_s()), 3) if until_s else 0.0,
             "signals_age_s": self.signals.age_s(node.name, _now_s()),
             "index_blocks": len(index) if index is not None else 0,
+            "told_blocks": self.caches.blocks(node.name),
         }
 
 

@@ -20,6 +20,7 @@ from prfaas_coord import Election, EtcdClient, Membership, MembershipView
 from prfaas_coord.companion import Companion
 from prfaas_gateway.access import Access
 from prfaas_gateway.app import build_app
+from prfaas_gateway.cache_streams import CacheStreams, following_caches
 from prfaas_gateway.case_file import read_case
 from prfaas_gateway.cors import Cors
 from prfaas_gateway.dispatch import Dispatcher
@@ -151,6 +152,7 @@ async def _gateway(
         dispatcher = Dispatcher(fleet, LegRunner(session, fleet, tls), metrics, tasks, moves)
         async with (
             following(SignalStreams(view, fleet.signals, session, tls)),
+            following_caches(CacheStreams(view, fleet.caches, session, tls)),
             watching(fleet.watch, lambda: view.nodes),
             Election(etcd, config.node.deployment, config.node.name) as election,
             _scheduling(
