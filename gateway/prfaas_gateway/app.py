@@ -10,6 +10,12 @@ from prfaas_gateway.gateway import GATEWAY, Gateway
 from prfaas_gateway.inference import Api
 from prfaas_gateway.peer_demand import DEMAND_PATH
 from prfaas_gateway.request_frame import add_headers, with_access, with_errors, with_trace
+from prfaas_gateway.tokenize_text import (
+    DETOKENIZE_PATHS,
+    TOKENIZE_PATHS,
+    handle_detokenize,
+    handle_tokenize,
+)
 
 
 def build_app(gateway: Gateway) -> web.Application:
@@ -22,6 +28,8 @@ def build_app(gateway: Gateway) -> web.Application:
     add_moves(app)
     app.on_response_prepare.append(add_headers)
     app.add_routes([web.post(api, handle_inference) for api in Api])
+    app.add_routes([web.post(path, handle_tokenize) for path in TOKENIZE_PATHS])
+    app.add_routes([web.post(path, handle_detokenize) for path in DETOKENIZE_PATHS])
     app.add_routes(
         [
             web.get("/v1/models", admin.handle_models),

@@ -84,23 +84,23 @@ def parse_inference(api: Api, raw: bytes) -> InferenceRequest:
     Raises:
         RequestError: naming the field and what is allowed.
     """
-    body = _parse_object(raw)
+    body = parse_object(raw)
     for name in _SET_BY_GATEWAY:
         if body.get(name) is not None:
             raise RequestError(f"{name} is set by the gateway", param=name)
     _check_single_answer(api, body)
     check_limits(body)
-    stream = _typed(body, "stream", bool, default=False)
+    stream = typed_field(body, "stream", bool, default=False)
     decode_body: JsonObject = {"stream": stream}
     if body.get("stream_options") is not None:
-        decode_body["stream_options"] = _typed(body, "stream_options", dict, default={})
+        decode_body["stream_options"] = typed_field(body, "stream_options", dict, default={})
     prompt = _parse_prompt(api, body)
     left_out = _PER_LEG + _SET_BY_GATEWAY
     # To OpenAI's clients null means the default; SGLang refuses it for some fields.
     shared = {k: v for k, v in body.items() if k not in left_out and v is not None}
     return InferenceRequest(
         api=api,
-        model=_typed(body, "model", str, default=""),
+        model=typed_field(body, "model", str, default=""),
         stream=stream,
         prompt=prompt,
         max_output_tokens=_parse_max_tokens(api, body),
@@ -111,7 +111,8 @@ def parse_inference(api: Api, raw: bytes) -> InferenceRequest:
     )
 
 
-def _parse_object(raw: bytes) -> JsonObject:
+def parse_object(raw: bytes) -> JsonObject:
+    """Return a body that is a JSON object. Raises: RequestError."""
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -121,7 +122,8 @@ def _parse_object(raw: bytes) -> JsonObject:
     return body
 
 
-def _typed(body: JsonObject, name: str, kind: type, *, default: Any) -> Any:
+def typed_field(body: JsonObject, name: str, kind: type, *, default: Any) -> Any:
+    """Return a field of a body, `default` where it is missing or null. Raises: RequestError."""
     value = body.get(name)
     if value is None:
         return default
@@ -136,26 +138,26 @@ def _show(value: Any) -> str:
 
 
 def _salt(body: JsonObject, name: str) -> str:
-    return str(_typed(body, name, str, default=""))
+    return str(typed_field(body, name, str, default=""))
 
 
 def _check_single_answer(api: Api, body: JsonObject) -> None:
     holder = body
     if api is Api.GENERATE:
-        holder = _typed(body, "sampling_params", dict, default={})
+        holder = typed_field(body, "sampling_params", dict, default={})
     for name in ("n", "best_of"):
-        if _typed(holder, name, int, default=1) != 1:
+        if typed_field(holder, name, int, default=1) != 1:
             raise RequestError(f"{name}: only 1 answer per request is supported", param=name)
 
 
 def _parse_max_tokens(api: Api, body: JsonObject) -> int | None:
     if api is Api.GENERATE:
-        body = _typed(body, "sampling_params", dict, default={})
+        body = typed_field(body, "sampling_params", dict, default={})
         names = ["max_new_tokens"]
     else:
         names = ["max_completion_tokens", "max_tokens"] if api is Api.CHAT else ["max_tokens"]
     for name in names:
-        value = _typed(body, name, int, default=None)
+        value = typed_field(body, name, int, default=None)
         if value is not None:
             if value < (0 if api is Api.GENERATE else 1):
                 raise RequestError(f"{name} = {value}: must be positive", param=name)
@@ -165,7 +167,7 @@ def _parse_max_tokens(api: Api, body: JsonObject) -> int | None:
 
 def _parse_prompt(api: Api, body: JsonObject) -> Prompt:
     if api is Api.CHAT:
-        return _parse_chat(body)
+        return parse_chat(body)
     if api is Api.COMPLETIONS:
         return _parse_completion_prompt(body)
     text, tokens = body.get("text"), body.get("input_ids")
@@ -220,12 +222,13 @@ def _token_prompt(tokens: Any, param: str) -> TokenPrompt:
     return TokenPrompt(tokens)
 
 
-def _parse_chat(body: JsonObject) -> ChatPrompt:
-    messages = _typed(body, "messages", list, default=[])
+def parse_chat(body: JsonObject) -> ChatPrompt:
+    """Return the messages of a body. Raises: RequestError."""
+    messages = typed_field(body, "messages", list, default=[])
     if not messages:
         raise RequestError("messages: empty", param="messages")
-    tools = _typed(body, "tools", list, default=None)
-    options = _typed(body, "chat_template_kwargs", dict, default={})
+    tools = typed_field(body, "tools", list, default=None)
+    options = typed_field(body, "chat_template_kwargs", dict, default={})
     return ChatPrompt([_parse_message(item) for item in messages], tools or None, options)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,37 @@ class ModelTokenizer:
             case ChatPrompt():
                 tokens = self._token_ids(self._render(prompt), add_special_tokens=False)
         return HashedPrompt.of(tokens, namespace=namespace)
+
+    async def token_ids(
+        self, prompt: TextPrompt | ChatPrompt, *, add_special_tokens: bool = True
+    ) -> list[int]:
+        """Return a prompt's tokens; special ones are added to a text only.
+
+        Raises:
+            RequestError: the chat template refuses the messages, or there is no template.
+        """
+        match prompt:
+            case TextPrompt():
+                text = prompt.text
+            case ChatPrompt():
+                text, add_special_tokens = self._render(prompt), False
+        if _is_long(prompt):
+            return await asyncio.to_thread(
+                self._token_ids, text, add_special_tokens=add_special_tokens
+            )
+        return self._token_ids(text, add_special_tokens=add_special_tokens)
+
+    async def text_of(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """Return the text of tokens.
+
+        Raises:
+            RequestError: a token id is not in the vocabulary.
+        """
+        check_vocabulary(tokens, self.vocabulary, param="tokens")
+        text: str = await asyncio.to_thread(
+            self.tokenizer.decode, list(tokens), skip_special_tokens=skip_special_tokens
+        )
+        return text
 
     def _token_ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
         # The batch call leaves out the offsets, which take half of the time, and the GIL.
