@@ -59,8 +59,9 @@ bench-peers-setup: ## install what bench-transport measures beside the lanes (Mo
 bench-transport: setup bench-peers-setup ## the lanes beside iperf3, a plain copy, Mooncake and NIXL, on emulated links (root; 12 minutes)
 	$(BIN)/python tests/bench/transport/run.py
 
-bench-pool: setup ## conversations with a prefix pool and without: hit rate, time to first token (3 minutes)
+bench-pool: setup ## conversations with a prefix pool and without, and between regions: hit rate, TTFT (6 minutes)
 	$(BIN)/python tests/bench/pool.py
+	$(BIN)/python tests/bench/pool_moves.py
 
 bench-report: ## make docs/benchmarks.md of the last bench-transport
 	$(BIN)/python tests/bench/transport/report.py
