@@ -149,7 +149,7 @@ def _parse_policy(raw: bytes, current: RoutingPolicy) -> RoutingPolicy:
     """Return the policy; what the body does not say stays as it is."""
     try:
         body = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RequestError(f"the body is not valid JSON: {error}") from None
     if not isinstance(body, dict) or set(body) - _POLICY_KEYS or not set(body) & _POLICY_SETTINGS:
         raise RequestError('expected {"threshold_tokens": N, "tenants": {TENANT: LABEL}}')

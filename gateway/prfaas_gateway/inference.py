@@ -67,6 +67,7 @@ class InferenceRequest:
     decode_body: JsonObject
 
 
+TOO_DEEP = "the body is nested too deep"
 _SET_BY_GATEWAY = ("bootstrap_host", "bootstrap_port", "bootstrap_room")
 _PER_LEG = ("stream", "stream_options", "rid")
 
@@ -84,6 +85,13 @@ def parse_inference(api: Api, raw: bytes) -> InferenceRequest:
     Raises:
         RequestError: naming the field and what is allowed.
     """
+    try:
+        return _parse_inference(api, raw)
+    except RecursionError:
+        raise RequestError(TOO_DEEP) from None
+
+
+def _parse_inference(api: Api, raw: bytes) -> InferenceRequest:
     body = parse_object(raw)
     for name in _SET_BY_GATEWAY:
         if body.get(name) is not None:

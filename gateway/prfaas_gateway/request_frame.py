@@ -11,9 +11,9 @@ from aiohttp import web
 from prfaas.reasons import Reason, Route
 from prfaas_gateway.access import CLIENT
 from prfaas_gateway.dispatch import Trace
-from prfaas_gateway.errors import GatewayError, ServiceError
+from prfaas_gateway.errors import GatewayError, RequestError, ServiceError
 from prfaas_gateway.gateway import GATEWAY, TRACE
-from prfaas_gateway.inference import Api
+from prfaas_gateway.inference import TOO_DEEP, Api
 from prfaas_gateway.responses import SERVER, error_response, http_error_response
 from prfaas_gateway.trace_context import TraceContext
 
@@ -50,6 +50,8 @@ async def with_errors(request: web.Request, handler: Handler) -> web.StreamRespo
         return http_error_response(request, error)
     except ConnectionResetError:
         raise
+    except RecursionError:
+        return error_response(RequestError(TOO_DEEP))
     except Exception:  # the request's outermost frame: answer in our form, keep the trace
         logger.exception("%s %s", request.method, request.path)
         return error_response(ServiceError(Reason.INTERNAL_ERROR, "internal error"))

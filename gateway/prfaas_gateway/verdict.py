@@ -37,7 +37,7 @@ def find_abort(body: bytes) -> Abort | None:
         return None
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(answer, dict):
         return None

@@ -39,6 +39,16 @@ class Fault(StrEnum):
     ENDLESS_STREAM = "endless_stream"
 
 
+@dataclass(frozen=True)
+class Saying:
+    """What a decode says instead of an answer: these bytes, whatever they are."""
+
+    parts: tuple[bytes, ...]
+    status: int = 200
+    content_type: str = "text/event-stream"
+    breaks_off: bool = False
+
+
 @dataclass
 class Room:
     prefill_here: asyncio.Event = field(default_factory=asyncio.Event)
@@ -65,6 +75,7 @@ class FakeEngine:
     def __init__(self, fabric: Fabric, role: Role, region: str, name: str) -> None:
         self.role, self.region, self.name = role, region, name
         self.faults: list[Fault] = []
+        self.sayings: list[Saying] = []
         self.requests: list[Json] = []
         self.headers: list[dict[str, str]] = []
         self.streamed_bytes = 0
@@ -164,6 +175,8 @@ class FakeEngine:
         room.decode_here.set()
         await room.transferred.wait()
         prompt = _prompt(body)
+        if self.sayings:
+            return await _say(request, self.sayings.pop(0))
         words = expected_words(prompt, _count(body))
         if body["stream"]:
             return await self._stream(request, words, fault)
@@ -188,6 +201,18 @@ class FakeEngine:
             self.streamed_bytes += len(event)
         await response.write_eof()
         return response
+
+
+async def _say(request: web.Request, saying: Saying) -> web.StreamResponse:
+    headers = {"Content-Type": saying.content_type}
+    response = web.StreamResponse(status=saying.status, headers=headers)
+    await response.prepare(request)
+    for part in saying.parts:
+        await response.write(part)
+    if saying.breaks_off:
+        return _reset(request)
+    await response.write_eof()
+    return response
 
 
 async def _events(path: str, words: list[str], fault: Fault | None) -> AsyncIterator[bytes | None]:
@@ -224,7 +249,7 @@ def _prompt(body: Json) -> Any:
 
 
 def _count(body: Json) -> int:
-    params = body.get("sampling_params", body)
+    params = body["sampling_params"] if isinstance(body.get("sampling_params"), dict) else body
     return int(params.get("max_tokens", params.get("max_new_tokens", 4)))
 
 
