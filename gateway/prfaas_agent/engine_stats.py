@@ -12,6 +12,7 @@ from typing import Any
 from prfaas.transfer.node_signals import NodeSignals, peers_from_json
 from prfaas.transfer.signals import PeerSignals
 from prfaas_agent.backoff import Backoff
+from prfaas_agent.room_book import RoomBook
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class EngineStats:
 
     def __init__(self, path: Path, *, node: str) -> None:
         self.node = node
+        self.rooms = RoomBook()
         self._path = path
         self._values: Mapping[str, Any] = {}
         self._peers: Mapping[str, PeerSignals] = {}
@@ -111,6 +113,7 @@ class EngineStats:
             {name: peer["signals"] for name, peer in peers_of(values) if "signals" in peer}
         )
         self._values, self._heard_s = values, time.monotonic()
+        self.rooms.take(values)
         self._line_s = float("-inf")
         self._changed.set()
         self._changed = asyncio.Event()

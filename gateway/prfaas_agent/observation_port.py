@@ -96,6 +96,7 @@ class ObservationPort:
         app = web.Application(middlewares=[self._admit], client_max_size=1)
         app.router.add_get("/metrics", self._get_metrics)
         app.router.add_get("/signals", self._get_signals, allow_head=False)
+        app.router.add_get(r"/rooms/{room:[0-9]{1,20}}", self._get_room)
         if self._cache is not None:
             app.router.add_get("/cache", self._get_cache, allow_head=False)
         return app
@@ -114,6 +115,13 @@ class ObservationPort:
     async def _get_metrics(self, _request: web.Request) -> web.Response:
         headers = {"Content-Type": CONTENT_TYPE_LATEST}
         return web.Response(body=self._metrics.render(), headers=headers)
+
+    async def _get_room(self, request: web.Request) -> web.Response:
+        """Tell of one transfer that ended a short while ago."""
+        told = self._stats.rooms.find(int(request.match_info["room"]))
+        if told is None:
+            return web.json_response({"error": "no such room of late"}, status=404)
+        return web.json_response(told)
 
     async def _get_signals(self, request: web.Request) -> web.StreamResponse:
         """Send a line whenever there is news, and every `HEARTBEAT_S` in any case."""

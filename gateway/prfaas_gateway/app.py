@@ -16,6 +16,7 @@ from prfaas_gateway.tokenize_text import (
     handle_detokenize,
     handle_tokenize,
 )
+from prfaas_gateway.tracing import add_tracing
 
 
 def build_app(gateway: Gateway) -> web.Application:
@@ -49,4 +50,5 @@ def build_app(gateway: Gateway) -> web.Application:
         ]
     )
     add_dashboard(app)
+    add_tracing(app)
     return app

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from prfaas.blocks import HashedPrompt
 from prfaas.reasons import Reason, Route
@@ -18,6 +19,9 @@ from prfaas_gateway.leg_tasks import LegTasks
 from prfaas_gateway.metrics import Metrics
 from prfaas_gateway.prefix_moves import PrefixMoves, Salted
 from prfaas_gateway.trace_context import TraceContext
+
+if TYPE_CHECKING:
+    from prfaas_gateway.request_spans import RequestSpans
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +48,7 @@ class Trace:
     attempts: int = 0
     error: Reason | None = None
     context: TraceContext | None = None
+    spans: "RequestSpans | None" = None
 
     @property
     def route(self) -> Route:
@@ -98,7 +103,7 @@ class Dispatcher:
     ) -> None:
         self.moves = moves
         self._fleet = fleet
-        self._runner = runner
+        self.runner = runner
         self._metrics = metrics
         self._tasks = tasks
         self.decisions = DecisionLog()
@@ -209,8 +214,10 @@ class Dispatcher:
             uncached_tokens=job.prompt.num_tokens - decision.prefix_tokens,
             headers=_headers(job.trace),
         )
-        prefill = self._runner.run_prefill(legs[0], job.deadline_s)
-        decode = self._runner.open_decode(legs[1], stream=job.request.stream)
+        if job.trace.spans is not None:
+            legs = job.trace.spans.legs(legs, decision, room=room, number=job.trace.attempts)
+        prefill = self.runner.run_prefill(legs[0], job.deadline_s)
+        decode = self.runner.open_decode(legs[1], stream=job.request.stream)
         return _Attempt(legs, self._tasks.start(prefill), self._tasks.start(decode))
 
     def _prefill_limit_s(self, job: Job, decision: Decision) -> float | None:
@@ -247,7 +254,7 @@ class Dispatcher:
                     result.close()
         for leg in attempt.legs:
             if not _is_unreachable(keep, leg.node):
-                self._tasks.start(self._runner.abort(leg))
+                self._tasks.start(self.runner.abort(leg))
 
 
 def _headers(trace: Trace) -> dict[str, str]:

@@ -8,13 +8,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
 from prfaas.records import NodeRecord
 from prfaas_gateway.fleet import Fleet
 from prfaas_gateway.verdict import find_abort, find_abort_in_events
+
+if TYPE_CHECKING:
+    from prfaas_gateway.request_spans import LegSpan
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +99,7 @@ class Leg:
     body: bytes
     backlog_tokens: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
+    span: "LegSpan | None" = None
 
 
 class LegRunner:
@@ -146,11 +150,34 @@ class LegRunner:
         except (aiohttp.ClientError, OSError, TimeoutError):
             return
 
+    async def ask(self, url: str, timeout_s: float) -> dict[str, Any]:
+        """Return the JSON object that a node answers at a URL, {} for anything else."""
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        try:
+            async with self._session.get(
+                url, timeout=timeout, ssl=self._ssl(), allow_redirects=False
+            ) as response:
+                size = response.content_length
+                if response.status != 200 or size is None or size > _ERROR_BODY_MAX_BYTES:
+                    return {}
+                answer = json.loads(await response.read())
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+            return {}
+        return answer if isinstance(answer, dict) else {}
+
     def _ssl(self) -> ssl.SSLContext | bool:
         return True if self._tls is None else self._tls()
 
     async def _open(self, leg: Leg, *, stream: bool) -> Answer | LegFailure:
+        outcome = await self._send(leg, stream=stream)
+        if leg.span is not None:
+            leg.span.note(outcome)
+        return outcome
+
+    async def _send(self, leg: Leg, *, stream: bool) -> Answer | LegFailure:
         with ExitStack() as resources:
+            if leg.span is not None:
+                resources.callback(leg.span.end)
             resources.enter_context(self._fleet.occupy(leg.node, leg.backlog_tokens))
             try:
                 response = await self._session.post(

@@ -23,6 +23,8 @@ class FakeAgent:
         self.signals = PeerSignals()
         self.is_mute = False
         self.url = ""
+        self.rooms: dict[str, dict[str, Any]] = {}
+        self.told: list[str] = []
 
     def says(self, **values: Any) -> None:
         """Say this of the path from now on."""
@@ -31,6 +33,7 @@ class FakeAgent:
     async def __aenter__(self) -> Self:
         app = web.Application()
         app.router.add_get("/signals", self._stream)
+        app.router.add_get("/rooms/{room}", self._tell)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
@@ -45,6 +48,13 @@ class FakeAgent:
     ) -> None:
         assert self._runner is not None
         await self._runner.cleanup()
+
+    async def _tell(self, request: web.Request) -> web.Response:
+        """Tell of any room what `rooms` has of "any"."""
+        self.told.append(request.match_info["room"])
+        if "any" not in self.rooms:
+            raise web.HTTPNotFound
+        return web.json_response(self.rooms["any"])
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         if self.is_mute:

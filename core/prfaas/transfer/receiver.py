@@ -199,6 +199,7 @@ class Receiver(SpareLanes):
             "rooms_open": len(self._rooms),
             **describe_totals(self.counters),
             "histograms": self.measures.to_json(),
+            "recent_rooms": self.measures.recent(),
             "peers": {
                 "{}:{}".format(*peer.address): {
                     "node_id": peer.node_id,

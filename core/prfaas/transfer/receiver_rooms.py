@@ -225,6 +225,7 @@ class ReceiverRooms(Machine[ReceiveEvent]):
         del self._rooms[room.room]
         self._ended.put((room.room, room.attempt), reason)
         end = RoomEnd(
+            room=room.room,
             reason=reason,
             is_foreground=room.priority == Priority.FOREGROUND,
             opened_s=room.opened_s,

@@ -1,10 +1,14 @@
 """How long rooms took and how large they were, by how they ended and who waited for them."""
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
 from prfaas.transfer.histogram import SIZE_BYTES, WAIT_S, Histogram
 from prfaas.wire import Priority
+
+MAX_RECENT = 32
+"""So many rooms that ended are told one by one."""
 
 _Labels = tuple[str, str]  # outcome, priority
 
@@ -17,6 +21,7 @@ class RoomEnd:
     (receiver), None if none did. `granted_bytes` are of all items granted to it.
     """
 
+    room: int
     reason: str
     is_foreground: bool
     opened_s: float
@@ -27,14 +32,19 @@ class RoomEnd:
 
 @dataclass(slots=True)
 class RoomMeasures:
-    """Histograms of all rooms that have ended. Their labels are few, whatever peers say."""
+    """Histograms of all rooms that have ended. Their labels are few, whatever peers say.
+
+    The last rooms are kept one by one, for who traces a request.
+    """
 
     _room_s: dict[_Labels, Histogram] = field(default_factory=dict)
     _first_byte_s: dict[_Labels, Histogram] = field(default_factory=dict)
     _room_bytes: dict[_Labels, Histogram] = field(default_factory=dict)
+    _recent: deque[RoomEnd] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
 
     def note(self, end: RoomEnd) -> None:
         """Count a room."""
+        self._recent.append(end)
         priority = Priority.FOREGROUND if end.is_foreground else Priority.BACKGROUND
         labels = ("failed" if end.reason else "done", priority.name.lower())
         _of(self._room_s, labels, WAIT_S).observe(max(0.0, end.ended_s - end.opened_s))
@@ -42,6 +52,20 @@ class RoomMeasures:
         if end.first_byte_s is not None:
             wait_s = max(0.0, end.first_byte_s - end.opened_s)
             _of(self._first_byte_s, labels, WAIT_S).observe(wait_s)
+
+    def recent(self) -> list[dict[str, Any]]:
+        """Return the last rooms as JSON values, the oldest first."""
+        return [
+            {
+                "room": end.room,
+                "reason": end.reason,
+                "opened_s": end.opened_s,
+                "first_byte_s": end.first_byte_s,
+                "ended_s": end.ended_s,
+                "bytes": end.granted_bytes,
+            }
+            for end in self._recent.copy()
+        ]
 
     def to_json(self) -> dict[str, list[dict[str, Any]]]:
         """Return the histograms by name, each with its labels."""

@@ -193,6 +193,7 @@ class Sender(SenderRooms):
             "chunks_queued": self.num_queued_chunks,
             **describe_totals(self.counters),
             "histograms": self.measures.to_json(),
+            "recent_rooms": self.measures.recent(),
             "peers": {
                 peer.node_id: {
                     "session": peer.session,

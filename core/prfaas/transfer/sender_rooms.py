@@ -263,6 +263,7 @@ class SenderRooms(Machine[SendEvent]):
         legs = room.legs.values()
         begun_s = [leg.first_byte_s for leg in legs if leg.first_byte_s is not None]
         end = RoomEnd(
+            room=room.room,
             reason=reason,
             is_foreground=room.is_foreground,
             opened_s=room.opened_s,
