@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from aiohttp import web
@@ -18,6 +18,7 @@ from prfaas_gateway.gateway import GATEWAY, TRACE, Gateway
 from prfaas_gateway.inference import Api, InferenceRequest, parse_inference
 from prfaas_gateway.leg import Answer, StreamBroken
 from prfaas_gateway.limits import check_vocabulary
+from prfaas_gateway.many_answers import job_of, opened, send_merged, whole_of
 from prfaas_gateway.output_count import OutputCount
 from prfaas_gateway.requirements import residency_of
 from prfaas_gateway.responses import CLIENT_GONE_STATUS, error_event, error_response
@@ -60,9 +61,12 @@ async def _answer(request: web.Request, gateway: Gateway, trace: Trace) -> web.S
         try:
             async with asyncio.timeout_at(deadline_s):
                 job = await _prepare(request, gateway, trace, deadline_s)
-                with closing(await gateway.dispatcher.open(job)) as answer:
+                with closing(await gateway.dispatcher.open(job_of(job, 0))) as answer:
                     _note_demand(job, gateway)
                     response = _response_head(answer, job.request)
+                    if job.request.num_answers > 1 and answer.status < 400:
+                        async with opened(gateway.dispatcher, job, answer) as answers:
+                            return await _send_many(request, response, answers)
                     return await _send(request, response, answer, gateway, trace)
         except TimeoutError:
             error = ServiceError(Reason.DEADLINE_EXCEEDED, f"no answer within {timeout_s:g} s")
@@ -181,6 +185,33 @@ async def _send(
     await response.write_eof()
     if count.tokens:
         gateway.scheduler.demand.note_output(count.tokens, at_s=time.time())
+    return response
+
+
+async def _send_many(
+    request: web.Request, response: web.StreamResponse, answers: Sequence[Answer]
+) -> web.StreamResponse:
+    """Pass several answers on as one."""
+    gateway, trace, client = request.app[GATEWAY], request[TRACE], request.get(CLIENT)
+    count = OutputCount()
+    _note_begun(answers[0], gateway, trace)
+    if answers[0].response is None:
+        body = whole_of(answers)
+        count.take(body)
+        response.content_length = len(body)
+    await response.prepare(request)
+    try:
+        if answers[0].response is None:
+            await write_part(request, response, body)
+        else:
+            await send_merged(request, response, answers, count)
+    except StreamBroken as broken:
+        error = ServiceError(Reason.DECODE_LOST, f"a decode node went away: {broken}")
+        return await _end_broken(request, response, error, mid_event=False)
+    finally:
+        if client is not None:
+            client.add_output(count.tokens)
+    await response.write_eof()
     return response
 
 

@@ -53,7 +53,8 @@ class InferenceRequest:
     `body` is what both legs share, as JSON text; `decode_body` what only the decode leg gets.
     `named_tokens` are the token ids beside the prompt, such as those with a bias.
     `salt` separates prefix caches that the client wants apart. `max_output_tokens` is None where
-    only the context limits the output.
+    only the context limits the output. With several answers, each is asked for by itself, and
+    `seed`, where there is one, is not in `body`.
     """
 
     api: Api
@@ -65,11 +66,17 @@ class InferenceRequest:
     named_tokens: tuple[int, ...]
     body: bytes
     decode_body: JsonObject
+    num_answers: int = 1
+    seed: int | None = None
 
 
 TOO_DEEP = "the body is nested too deep"
 _SET_BY_GATEWAY = ("bootstrap_host", "bootstrap_port", "bootstrap_room")
 _PER_LEG = ("stream", "stream_options", "rid")
+_PER_ANSWER = ("n", "seed")
+
+MAX_ANSWERS = 16
+"""Answers to one prompt: each is a request of its own to the engines."""
 
 # What SGLang 0.5.23 takes where the client says nothing.
 _DEFAULT_MAX_TOKENS: dict[Api, int | None] = {
@@ -96,14 +103,14 @@ def _parse_inference(api: Api, raw: bytes) -> InferenceRequest:
     for name in _SET_BY_GATEWAY:
         if body.get(name) is not None:
             raise RequestError(f"{name} is set by the gateway", param=name)
-    _check_single_answer(api, body)
+    num_answers = _parse_num_answers(api, body)
     check_limits(body)
     stream = typed_field(body, "stream", bool, default=False)
     decode_body: JsonObject = {"stream": stream}
     if body.get("stream_options") is not None:
         decode_body["stream_options"] = typed_field(body, "stream_options", dict, default={})
     prompt = _parse_prompt(api, body)
-    left_out = _PER_LEG + _SET_BY_GATEWAY
+    left_out = _PER_LEG + _SET_BY_GATEWAY + (_PER_ANSWER if num_answers > 1 else ())
     # To OpenAI's clients null means the default; SGLang refuses it for some fields.
     shared = {k: v for k, v in body.items() if k not in left_out and v is not None}
     return InferenceRequest(
@@ -116,6 +123,8 @@ def _parse_inference(api: Api, raw: bytes) -> InferenceRequest:
         named_tokens=named_tokens(body),
         body=json.dumps(shared, separators=(",", ":")).encode(),
         decode_body=decode_body,
+        num_answers=num_answers,
+        seed=typed_field(body, "seed", int, default=None) if num_answers > 1 else None,
     )
 
 
@@ -149,13 +158,17 @@ def _salt(body: JsonObject, name: str) -> str:
     return str(typed_field(body, name, str, default=""))
 
 
-def _check_single_answer(api: Api, body: JsonObject) -> None:
+def _parse_num_answers(api: Api, body: JsonObject) -> int:
     holder = body
     if api is Api.GENERATE:
         holder = typed_field(body, "sampling_params", dict, default={})
-    for name in ("n", "best_of"):
+    for name in ("n", "best_of") if api is Api.GENERATE else ("best_of",):
         if typed_field(holder, name, int, default=1) != 1:
             raise RequestError(f"{name}: only 1 answer per request is supported", param=name)
+    num_answers = int(typed_field(holder, "n", int, default=1))
+    if not 1 <= num_answers <= MAX_ANSWERS:
+        raise RequestError(f"n = {num_answers}: 1 to {MAX_ANSWERS}", param="n")
+    return num_answers
 
 
 def _parse_max_tokens(api: Api, body: JsonObject) -> int | None:
