@@ -7,6 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+_ESCAPED = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
+} | {ord("\r"): "\\r"}
+
 
 class Output:
     """One command's voice. With `as_json` the result is one JSON document and nothing else."""
@@ -22,7 +26,7 @@ class Output:
 
     def note(self, text: str) -> None:
         """Say something on the way, on stderr."""
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{harmless(text)}\n")
         sys.stderr.flush()
 
     def step(self, text: str) -> None:
@@ -34,8 +38,18 @@ class Output:
         if self._as_json:
             sys.stdout.write(json.dumps(finite(document), allow_nan=False) + "\n")
         else:
-            sys.stdout.writelines(f"{line}\n" for line in lines())
+            sys.stdout.writelines(f"{harmless(line)}\n" for line in lines())
         sys.stdout.flush()
+
+
+def harmless(text: str) -> str:
+    """Return the text with control characters escaped, tabs and line ends kept: what servers and
+    other operators wrote must not steer the terminal of who reads it.
+
+    >>> harmless("a\\x1b[2J")
+    'a\\\\x1b[2J'
+    """
+    return text.translate(_ESCAPED)
 
 
 def finite(value: Any) -> Any:
