@@ -39,7 +39,9 @@ def run(
     master_port: Annotated[
         int, typer.Option(help="Port for workers.", min=1, max=65534)
     ] = _DEFAULT_PORT,
-    web: Annotated[int, typer.Option(help="Port of Locust's web page; 0: none.", min=0)] = 0,
+    web: Annotated[
+        int, typer.Option(help="Port of Locust's web page; 0: none.", min=0, max=65535)
+    ] = 0,
     name: NameOption = DEFAULT_NAME,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     as_json: JsonOption = False,

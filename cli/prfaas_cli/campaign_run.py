@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,13 +15,22 @@ from prfaas_cli.campaign_results import read_results, write_results
 from prfaas_cli.campaign_target import Facts, check_tokenizer, find_target
 from prfaas_cli.output import Output
 from prfaas_cli.place import Place
-from prfaas_loadtest.campaigns import Campaign, campaign_files, parse_campaign
+from prfaas_loadtest.campaigns import Campaign, Outcome, campaign_files, parse_campaign
 from prfaas_loadtest.campaigns.job import Job
-from prfaas_loadtest.campaigns.run import INTERRUPTED, RunFolder, Spread, run_load, worker_arguments
+from prfaas_loadtest.campaigns.run import (
+    INTERRUPTED,
+    RunFolder,
+    Spread,
+    check_ports,
+    run_load,
+    worker_arguments,
+)
 from prfaas_loadtest.workloads import Schedule, make_schedule
 
 _LARGEST_FILE = 1 << 20
 _SALT_BITS = 48
+_HIGHEST_RATE = 1e6
+_FAILED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,7 @@ def run_campaign(asked: Asked, place: Place, output: Output) -> int:
         campaign = replace(campaign, requests=asked.requests)
     facts, meter = find_target(campaign, place)
     schedule = _schedule(campaign, asked.rate)
+    check_ports(asked.spread)
     folder = RunFolder(asked.out or _new_folder(campaign.name))
     folder.prepare(text, _job(campaign, facts), schedule)
     write_results(folder.facts, facts.to_json() | {"requests": campaign.requests})
@@ -86,6 +97,8 @@ def _give(folder: RunFolder, asked: Asked, output: Output, status: int) -> int:
     from prfaas_cli.campaign_lines import lines_of
     from prfaas_cli.campaign_report import page
 
+    if status == INTERRUPTED and not (folder.samples.exists() and folder.samples.stat().st_size):
+        raise KeyboardInterrupt  # before anything was due: there are no results to give
     results = read_results(folder, beside=asked.file.parent)
     document = results.document()
     write_results(folder.summary, document)
@@ -95,6 +108,9 @@ def _give(folder: RunFolder, asked: Asked, output: Output, status: int) -> int:
     output.result(document | extra, lambda: _lines(folder, lines_of(results)))
     if interrupted:
         output.note("interrupted; what was measured until then is kept")
+    elif not any(sample.outcome is Outcome.ANSWERED for sample in results.samples):
+        output.note("no request was answered")
+        return _FAILED
     return status
 
 
@@ -105,6 +121,8 @@ def _lines(folder: RunFolder, lines: Iterator[str]) -> Iterator[str]:
 
 
 def _schedule(campaign: Campaign, rate: float | None) -> Schedule:
+    if rate is not None and not rate <= _HIGHEST_RATE:
+        raise ConfigError(f"--rate {rate:g}: allowed: at most {_HIGHEST_RATE:g} per second")
     schedule = make_schedule(campaign.workloads, requests=campaign.requests, seed=campaign.seed)
     if rate is None:
         return schedule
@@ -160,6 +178,9 @@ def run_worker(master: str) -> None:
     host, separator, port = master.rpartition(":")
     if not separator or not host or not port.isdigit() or not 0 < int(port) < 65535:
         raise ConfigError(f"--master {master}: allowed: HOST:PORT")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)  # the worker must not outlive us
     try:
         status = subprocess.run(worker_arguments(host, int(port)), check=False).returncode
     except OSError as error:

@@ -41,7 +41,8 @@ def plot(title: str, words: str, draw: Callable[["Axes"], None]) -> Plot:
         axes.set_facecolor("none")
         axes.grid(visible=True, alpha=0.25)
         draw(axes)
-        axes.legend(frameon=False, fontsize="small", ncols=2)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, fontsize="small", ncols=2)
         file = io.StringIO()
         none = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(file, format="svg", transparent=True, metadata=none)

@@ -12,9 +12,10 @@ from prfaas.errors import ConfigError
 Floats = NDArray[np.float64]
 
 _LOWEST_RATE, _HIGHEST_RATE = 1e-9, 1e9
-_HIGHEST_CV = 100.0
+_LOWEST_CV, _HIGHEST_CV = 1e-6, 100.0
 _FEWEST_PER_CYCLE = 0.5
 _SHORTEST_PERIOD_S = 0.001
+_LONGEST_CYCLE_S = 1e12
 
 
 class Arrivals(Protocol):
@@ -73,8 +74,8 @@ class GammaBursts:
 
     def __post_init__(self) -> None:
         _check_rate(self.rate_per_s)
-        if not 0 < self.cv <= _HIGHEST_CV:
-            raise ConfigError(f"cv: {self.cv}: must be above 0 and at most {_HIGHEST_CV:g}")
+        if not _LOWEST_CV <= self.cv <= _HIGHEST_CV:
+            raise ConfigError(f"cv: {self.cv}: must be from {_LOWEST_CV:g} to {_HIGHEST_CV:g}")
 
     def times(self, rng: np.random.Generator, count: int) -> Floats:
         """Return the seconds of the first `count` arrivals, in order."""
@@ -101,6 +102,8 @@ class OnOff:
         _check_positive("on_s", self.on_s)
         _check_positive("off_s", self.off_s)
         cycle_s = self.on_s + self.off_s
+        if not cycle_s <= _LONGEST_CYCLE_S:
+            raise ConfigError(f"on_s, off_s: {cycle_s:g} s: at most {_LONGEST_CYCLE_S:g} together")
         most = cycle_s / self.on_s
         if not 1 <= self.burst_factor <= most * (1 + 1e-9):
             raise ConfigError(

@@ -15,6 +15,7 @@ from prfaas.workload.chain import Chain
 from prfaas.workload.trace import Ints
 
 MAX_PREFIXES = 1_000_000
+MAX_PREFIX_TOKENS = 20_000_000
 MAX_MEAN_TURNS = 100
 """A chain has a pair for each turn."""
 
@@ -59,8 +60,12 @@ class SystemPrefixes:
     zipf: float
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.tokens) <= MAX_PREFIXES or min(self.tokens) < 1:
-            raise ConfigError(f"tokens: 1 to {MAX_PREFIXES} lengths are needed, each 1 at least")
+        fits = 1 <= len(self.tokens) <= MAX_PREFIXES
+        if not fits or not 1 <= min(self.tokens) <= max(self.tokens) <= MAX_PREFIX_TOKENS:
+            raise ConfigError(
+                f"tokens: 1 to {MAX_PREFIXES} lengths are needed, each from 1 to"
+                f" {MAX_PREFIX_TOKENS}"
+            )
         if not 0 <= self.zipf <= 10:
             raise ConfigError(f"zipf: {self.zipf}: must be from 0 (all alike) to 10")
 

@@ -153,7 +153,7 @@ def _target(rows: Table) -> Target:
         api_key_env=rows.text("api_key_env") if "api_key_env" in rows else "",
     )
     if target.url and not _is_url(target.url):
-        rows.refuse("url", "http:// or https:// with a host, without a path")
+        rows.refuse("url", "http:// or https:// with a host, perhaps a port, and nothing more")
     if target.max_in_flight > _MAX_IN_FLIGHT:
         rows.refuse("max_in_flight", f"1 to {_MAX_IN_FLIGHT}")
     if target.input is InputForm.IDS and target.api is Api.CHAT:
@@ -173,8 +173,13 @@ def _one_of(rows: Table, key: str, allowed: tuple[str, ...], default: str) -> st
 
 
 def _is_url(url: str) -> bool:
-    parts = urlsplit(url)
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.path in ("", "/")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    more = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0 and not more
 
 
 def _slo(rows: Table) -> Slo:

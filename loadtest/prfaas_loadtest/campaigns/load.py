@@ -9,11 +9,18 @@ wait for an answer before they ask again, which hides queueing; here one user in
 the worker's share of the schedule, each request when it is due (`Sender`).
 """
 
+import signal  # isort: skip
+
+if __name__ == "__main__":
+    # Until there is something to keep, SIGINT ends the process without a word; `run` starts us with
+    # it blocked, so that one that came before this line does so too.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
 import locust  # isort: skip  # first: it patches sockets for gevent
 
 import argparse
 import logging
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence

@@ -11,6 +11,7 @@ summary.json, report.html
 
 import contextlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from prfaas.errors import StateError
+from prfaas.errors import ConfigError, StateError
 from prfaas.workload import format_trace
 from prfaas_loadtest.campaigns.job import Job, write_job
 from prfaas_loadtest.workloads import Schedule, format_schedule
@@ -106,8 +107,8 @@ class Spread:
 def run_load(folder: RunFolder, spread: Spread, tick: Callable[[], None]) -> int:
     """Send a prepared run's load, and call `tick` once a second meanwhile.
 
-    Returns the exit status: 0, or 130 after SIGINT or SIGTERM, which end it and keep what was
-    measured. May only be called by the main thread.
+    Returns the exit status: 0, or 130 after SIGINT, SIGTERM or SIGHUP, which end it and keep what
+    was measured. May only be called by the main thread.
 
     Raises:
         StateError: the load failed; its log says why.
@@ -119,9 +120,30 @@ def run_load(folder: RunFolder, spread: Spread, tick: Callable[[], None]) -> int
             ended.enter_context(_started(worker_arguments("127.0.0.1", spread.port), log))
         with _forwarded(lead) as asked:
             status = _wait(lead, tick)
+    if asked.is_set():
+        return INTERRUPTED
     if status not in (0, INTERRUPTED):
         raise StateError(f"the load ended with status {status}; see the lines above")
-    return INTERRUPTED if asked.is_set() else status
+    return status
+
+
+def check_ports(spread: Spread) -> None:
+    """Find out before anything is sent whether the ports that workers and the page need are free.
+
+    Raises:
+        ConfigError: one is not, or the address is none of this machine.
+    """
+    wanted = [("--web", "127.0.0.1", spread.web_port)] if spread.web_port else []
+    if spread.workers + spread.remote:
+        wanted.append(("--master-port", spread.bind, spread.port))
+    for option, host, port in wanted:
+        try:
+            with socket.socket(socket.AF_INET) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, port))
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise ConfigError(f"{option} {port} at {host}: {why}") from None
 
 
 def worker_arguments(host: str, port: int) -> list[str]:
@@ -141,16 +163,23 @@ def _lead_arguments(folder: RunFolder, spread: Spread) -> list[str]:
 
 @contextlib.contextmanager
 def _started(arguments: list[str], log: Path | None) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start a process in a session of its own, so that Ctrl-C reaches only us; end it at last."""
+    """Start a process in a session of its own, so that Ctrl-C reaches only us; end it at last.
+
+    It begins with SIGINT blocked, and takes it when it can.
+    """
     with contextlib.ExitStack() as files:
         output: Any = files.enter_context(log.open("ab")) if log else None
-        process = subprocess.Popen(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=output or sys.stderr,
-            stderr=output,
-            start_new_session=True,
-        )
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            process = subprocess.Popen(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=output or sys.stderr,
+                stderr=output,
+                start_new_session=True,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:
         yield process
     finally:
@@ -163,7 +192,11 @@ def _started(arguments: list[str], log: Path | None) -> Iterator["subprocess.Pop
 
 @contextlib.contextmanager
 def _forwarded(process: "subprocess.Popen[bytes]") -> Iterator[threading.Event]:
-    """Give SIGINT and SIGTERM to the process instead of ending at once."""
+    """Give SIGINT, SIGTERM and SIGHUP to the process instead of ending at once.
+
+    It runs in a session of its own, and would go on when our terminal closes. What `nohup` has
+    ignored stays ignored.
+    """
     asked = threading.Event()
 
     def forward(_number: int, _frame: FrameType | None) -> None:
@@ -171,8 +204,9 @@ def _forwarded(process: "subprocess.Popen[bytes]") -> Iterator[threading.Event]:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGINT)
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, forward) for number in numbers}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, forward) for number in heard}
     try:
         yield asked
     finally:

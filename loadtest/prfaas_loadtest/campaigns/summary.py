@@ -1,7 +1,8 @@
 """What a campaign comes to: latencies from the time at which requests were due, goodput, order.
 
-Nothing is left out to look better: a request that got no token counts with what it has waited, and
-neither it nor a wrong answer meets the SLO. All results are in real seconds.
+Nothing looks better than it was: a request that we gave up or that was under way counts with what
+it has waited; one that failed before its first token has no latency, as what fails at once would
+pass for quick. Neither of them nor a wrong answer meets the SLO. All results are in real seconds.
 """
 
 from collections import Counter
@@ -21,7 +22,7 @@ _GROWTH = 0.005
 """A queue grows when TTFT does by so many seconds per second, as for the simulator."""
 _ROUNDING = 1e-6
 _NAN = float("nan")
-_WAITED = (Outcome.OPEN, Outcome.LATE, Outcome.BROKEN)
+_WAITED = (Outcome.OPEN, Outcome.LATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,10 @@ def growth_of(due_s: Floats, ttft_s: Floats) -> tuple[float, bool]:
     if len(at_s) < 3 or at_s[-1] <= at_s[0]:
         return 0.0, True
     centred_s = at_s - at_s.mean()
-    slope = float((centred_s * delay_s).sum() / (centred_s**2).sum())
+    spread = float((centred_s**2).sum())
+    if not spread:
+        return 0.0, True
+    slope = float((centred_s * delay_s).sum()) / spread
     thirds = [float(part.mean()) for part in np.array_split(delay_s, 3)]
     gained = slope * float(at_s[-1] - at_s[0]) > float(delay_s.mean())
     return slope, not (slope > _GROWTH and gained and thirds[0] < thirds[1] < thirds[2])

@@ -150,6 +150,7 @@ def _arrivals(table: Table, trace: Trace | None) -> tuple[Arrivals, float]:
     if name not in list(Process):
         rows.refuse("process", ", ".join(Process))
     process = Process(name)
+    _refuse_others(rows, ("process", *_TAKES[process]), _ARRIVALS, process)
     try:
         if process is Process.REPLAY:
             return _replayed(table, rows, trace)
@@ -168,6 +169,24 @@ def _replayed(table: Table, rows: Table, trace: Trace | None) -> tuple[Arrivals,
         table.refuse("rate_per_s", "not with replay; speed sets the rate")
     speed = rows.number("speed", default=1.0)
     return Replay(trace.arrival_s, speed), trace.rate_per_s * speed
+
+
+_TAKES: dict[Process, tuple[str, ...]] = {
+    Process.POISSON: (),
+    Process.EVEN: (),
+    Process.GAMMA: ("cv",),
+    Process.ON_OFF: ("on_s", "off_s", "burst_factor"),
+    Process.DIURNAL: ("period_s", "amplitude"),
+    Process.REPLAY: ("speed",),
+}
+
+
+def _refuse_others(rows: Table, takes: tuple[str, ...], keys: tuple[str, ...], what: str) -> None:
+    """Refuse keys that `what` would ignore: who wrote them believes that they say something."""
+    for key in keys:
+        if key in rows and key not in takes:
+            words = ", ".join(takes[1:])
+            rows.refuse(key, f"nothing; {what} takes {words or 'no more'}")
 
 
 _MAKERS: dict[Process, Callable[[float, Table], Arrivals]] = {
@@ -189,6 +208,7 @@ def _lengths(table: Table) -> Lengths:
     lengths: Lengths
     try:
         if "tokens" in rows:
+            _refuse_others(rows, ("", "tokens"), _LENGTHS, "tokens, all alike,")
             lengths = EmpiricalLengths([rows.whole("tokens", least=1)])
         else:
             mu, sigma = rows.number("mu"), rows.number("sigma")
@@ -221,8 +241,11 @@ def _sharing(table: Table) -> tuple[Sharing | None, float]:
     kind = rows.text("kind")
     try:
         if kind == "system":
+            _refuse_others(rows, ("kind", "tokens", "zipf"), _SHARING, kind)
             return _system(rows), 0.0
         if kind == "conversations":
+            if "zipf" in rows and "tokens" not in rows:
+                rows.refuse("zipf", "only with tokens")
             start = _system(rows) if "tokens" in rows else None
             made = Conversations(
                 rows.number("mean_turns", _AT_LEAST_1),

@@ -71,3 +71,15 @@ def test_a_folder_that_is_no_run_cannot_be_compared(
 def test_a_worker_needs_an_address(master: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["campaign", "worker", "--master", master], as_json=False) == 2
     assert "allowed: HOST:PORT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rate", ["inf", "1e308"])
+def test_a_rate_that_no_sender_has_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rate: str
+) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(CAMPAIGN.format(target='url = "http://127.0.0.1:1"'))
+    arguments = ["campaign", "run", str(file), "--out", str(tmp_path / "run"), "--rate", rate]
+    assert run_command(arguments, as_json=False) == 2
+    assert "allowed: at most 1e+06 per second" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -117,3 +117,22 @@ def test_samples_are_read_back_in_order_and_a_cut_line_is_left_out(tmp_path: Pat
     file.write_bytes(b'{"index": 3}\n')
     with pytest.raises(StateError, match=r"samples.jsonl:1: not a sample"):
         read_samples(file)
+
+
+def test_connections_refused_at_once_are_no_short_latencies() -> None:
+    lost = [
+        Sample(n, "a", Outcome.BROKEN, due_s=n, sent_s=n, last_s=n + 0.003, wanted=5)
+        for n in range(1, 9)
+    ]
+    found = summary(answered(0), *lost)
+    assert found.ttft.mean == pytest.approx(0.5)
+    assert found.e2e.mean == pytest.approx(0.9)
+    assert math.isnan(summary(*lost).ttft.mean)
+    stalled = replace(lost[0], first_s=1.2, tokens=1)
+    assert summary(answered(0), stalled).ttft.mean == pytest.approx(0.35)
+
+
+def test_requests_at_nearly_one_moment_show_no_growth() -> None:
+    found = summary(*(answered(index, due_s=index * 1e-308) for index in range(9)))
+    assert found.stable
+    assert found.growth == 0.0

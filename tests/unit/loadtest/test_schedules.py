@@ -187,3 +187,52 @@ def test_the_documented_campaign_and_those_that_we_ship_can_be_drawn(text: str) 
     found = parse_campaign(text, source="c.toml", traces=traces)
     rows = make_schedule(found.workloads, requests=found.requests, seed=found.seed).requests
     assert abs(len(rows) - found.requests) <= len(found.workloads)
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ('arrivals = { process = "gamma", cv = 1e-300 }', "arrivals: cv: 1e-300: must be from"),
+        (
+            'arrivals = { process = "onoff", on_s = 1, off_s = 1e308, burst_factor = 2 }',
+            "arrivals: on_s, off_s: 1e+308",
+        ),
+        (
+            'sharing = { kind = "system", tokens = [1000000000000000000000000000000] }',
+            "sharing: tokens: 1 to",
+        ),
+        (
+            'arrivals = { process = "poisson", cv = 3 }',
+            "arrivals.cv = 3: allowed: nothing; poisson takes no more",
+        ),
+        (
+            'arrivals = { process = "gamma", cv = 3, on_s = 3 }',
+            "arrivals.on_s = 3: allowed: nothing; gamma takes cv",
+        ),
+        (
+            'sharing = { kind = "conversations", mean_turns = 2, active = 2, zipf = "x" }',
+            "sharing.zipf = 'x': allowed: only with tokens",
+        ),
+        (
+            'sharing = { kind = "system", tokens = [3], active = 2 }',
+            "sharing.active = 2: allowed: nothing; system takes tokens, zipf",
+        ),
+    ],
+)
+def test_what_would_overflow_or_be_ignored_is_refused(row: str, problem: str) -> None:
+    text = f"[[workload]]\nrate_per_s = 5\n{row}\nlengths = {{ tokens = 9 }}\noutput_tokens = 3\n"
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        schedule(text, requests=20)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:99999", "http://h:x", "http://h:0", "http://[::1", "http://\u2100",
+        "http://h?x=1", "http://h#f", "http://user:word@h",
+    ],
+)  # fmt: skip
+def test_an_url_that_cannot_be_asked_is_told_with_the_file(url: str) -> None:
+    text = f"[[workload]]\nrate_per_s = 5\n{LENGTHS}"
+    with pytest.raises(ConfigError, match=r"target\.url = .*allowed: http:// or https://"):
+        schedule(text.replace("[[workload]]", f'[target]\nurl = "{url}"\n[[workload]]'))
