@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -53,6 +54,7 @@ def run_series(asked: Asked, output: Output) -> list[Result]:
         PrfaasError: a report cannot be written, or something cannot be removed.
     """
     series = _Series(asked, output)
+    _check_writable(asked)
     with _signals_interrupt(), ExitStack() as stack:
         if asked.name is not None:
             series.site = existing_site(asked.name, asked.state_dir)
@@ -61,6 +63,32 @@ def run_series(asked: Asked, output: Output) -> list[Result]:
             series.results.append(series.run(drill, seed))
     series.write_record()
     return series.results
+
+
+def _check_writable(asked: Asked) -> None:
+    """Find out before anything is deployed whether the files that are asked for can be written."""
+    report, history = asked.report, asked.history
+    if report is not None and len(asked.drills) > 1 and not report.is_dir() and report.suffix:
+        raise ConfigError(f"--report {report}: allowed with several drills: a directory")
+    if history is not None:
+        _check_folder("--history", history, history.parent)
+    if report is not None and len(asked.drills) == 1 and not report.is_dir():
+        _check_folder("--report", report, report.parent)
+    elif report is not None:
+        try:
+            report.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--report {report}: {error.strerror}") from None
+        _check_folder("--report", report, report)
+
+
+def _check_folder(option: str, path: Path, folder: Path) -> None:
+    if path is not folder and path.is_dir():
+        raise ConfigError(f"{option} {path}: is a directory; name a file")
+    if not folder.is_dir():
+        raise ConfigError(f"{option} {path}: allowed: a folder that exists, not {folder}")
+    if not os.access(folder, os.W_OK):
+        raise ConfigError(f"{option} {path}: cannot be written")
 
 
 class _Series:
@@ -148,21 +176,22 @@ class _Series:
     def _report_path(self, asked: Path, drill: Drill) -> Path:
         if len(self._asked.drills) == 1 and not asked.is_dir():
             return asked
-        if asked.suffix:
-            raise ConfigError(f"--report {asked}: allowed with several drills: a directory")
-        asked.mkdir(parents=True, exist_ok=True)
         return asked / f"{drill.name}.html"
 
 
 @contextmanager
 def _signals_interrupt() -> Iterator[None]:
-    """Let SIGTERM end the command as Ctrl-C does: everything is mended and removed first."""
+    """Let SIGTERM, and SIGHUP of a terminal that closes, end the command as Ctrl-C does: everything
+    is mended and removed first. What `nohup` has ignored stays ignored."""
 
     def terminate(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    numbers = [signal.SIGTERM, signal.SIGHUP]
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, terminate) for number in heard}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -8,6 +8,7 @@ from prfaas_loadtest.drills.spec import Drill, parse_drill
 
 _FOLDER = "files"
 _SUFFIX = ".toml"
+_LARGEST_BYTES = 1 << 20
 
 
 def library_names() -> list[str]:
@@ -28,9 +29,13 @@ def read_drill(name_or_file: str) -> Drill:
         return parse_drill(entry.read_text(), source=entry.name)
     path = Path(name_or_file)
     try:
-        text = path.read_text()
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_BYTES + 1)
+        text = content.decode()
     except (OSError, ValueError):
         raise ConfigError(
             f"drill {name_or_file!r}: neither a readable file nor a name that drill list shows"
         ) from None
+    if len(content) > _LARGEST_BYTES:
+        raise ConfigError(f"{path}: larger than {_LARGEST_BYTES >> 20} MiB, too large for a drill")
     return parse_drill(text, source=str(path))

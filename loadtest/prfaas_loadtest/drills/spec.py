@@ -105,7 +105,7 @@ def parse_drill(text: str, *, source: str) -> Drill:
     """
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{source}: not valid TOML: {error}") from None
     top = Table(raw, source, "", allowed=_TOP)
     load = _load(top.table("load", allowed=_LOAD))

@@ -4,12 +4,12 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM while the context lasts; does nothing outside the main thread."""
+    """Ignore Ctrl-C, SIGTERM and SIGHUP meanwhile; does nothing outside the main thread."""
     before = []
     with suppress(ValueError):
         before = [(number, signal.signal(number, signal.SIG_IGN)) for number in _NUMBERS]
