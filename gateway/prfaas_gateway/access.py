@@ -71,10 +71,11 @@ def _unknown(message: str) -> RequestError:
 
 
 def _check_place(request: web.Request) -> None:
-    """Without keys, only who is on this machine may change things."""
+    """Without keys, only who is on this machine may change things, and no page in a browser there:
+    browsers name the page's origin, commands do not."""
     if not request.path.startswith(_ADMIN) or request.method in _READING:
         return
-    if not _is_loopback(request.remote):
+    if not _is_loopback(request.remote) or "Origin" in request.headers:
         raise RequestError(
             "without API keys (api.keys_file) only clients on the gateway's machine may do this",
             reason=Reason.NOT_ALLOWED,

@@ -241,6 +241,13 @@ async def test_without_keys_only_this_machine_changes_things(world: World) -> No
         assert response.status == 200
 
 
+async def test_without_keys_pages_in_a_browser_change_nothing(world: World) -> None:
+    headers = {"Origin": world.url}  # as after DNS rebinding
+    body = {"threshold_tokens": 5}
+    async with world.http.put("/admin/v1/policy", json=body, headers=headers) as response:
+        assert response.status == 403
+
+
 async def test_without_keys_strangers_change_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
