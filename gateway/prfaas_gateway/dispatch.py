@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prfaas.blocks import HashedPrompt
 from prfaas.reasons import Reason, Route
 from prfaas.records import NodeRecord
-from prfaas.routing import Decision, Refusal, RouteRequest, decide, decide_retry
+from prfaas.routing import Decision, Refusal, RouteRequest, decide, decide_retry, patience_s
 from prfaas_gateway.decision_log import DecisionLog
 from prfaas_gateway.errors import ServiceError
 from prfaas_gateway.fleet import Fleet
@@ -32,9 +32,6 @@ _MAX_ROOM = (1 << 63) - 1
 
 _LOCAL_RETRY_KINDS = frozenset({FailureKind.UNREACHABLE, FailureKind.ENGINE_ERROR})
 """What may go better elsewhere. Not a full queue: a retry would carry the load to others."""
-
-_OFFLOAD_SHARE = 0.5
-"""An offload whose prefill is not done after this share of the time left is given up."""
 
 
 @dataclass(slots=True)
@@ -190,10 +187,11 @@ class Dispatcher:
         raise _refusal(decision)
 
     async def _attempt(self, job: Job, decision: Decision) -> Answer | LegFailure:
+        limit_s = self._prefill_limit_s(job, decision)
         attempt = self._start(job, decision)
         outcome: Answer | LegFailure | None = None
         try:
-            outcome = await self._first_outcome(attempt, self._prefill_limit_s(job, decision))
+            outcome = await self._first_outcome(attempt, limit_s)
         finally:
             if not isinstance(outcome, Answer) or outcome.status >= 400:
                 self._cancel(attempt, keep=outcome)
@@ -224,7 +222,9 @@ class Dispatcher:
         """Return how long to wait for the prefill: an offload must leave time to fall back."""
         if decision.route is not Route.OFFLOAD:
             return None
-        return (job.deadline_s - _now_s()) * _OFFLOAD_SHARE
+        tokens = job.prompt.num_tokens - decision.prefix_tokens
+        expected_s = self._fleet.expected_prefill_s(decision.prefill, tokens)
+        return patience_s(job.deadline_s - _now_s(), expected_s)
 
     async def _first_outcome(self, attempt: _Attempt, limit_s: float | None) -> Answer | LegFailure:
         """Wait for the decode leg, or for what makes waiting for it vain.

@@ -10,7 +10,15 @@ from typing import Any, Protocol
 from prfaas.blocks import HashedPrompt, PrefixIndex
 from prfaas.reasons import Reason
 from prfaas.records import NodeRecord, Role, RoutingPolicy
-from prfaas.routing import NodeState, Quarantine, Routable, SlowStart, Snapshot, snapshot_of
+from prfaas.routing import (
+    NodeState,
+    Quarantine,
+    Routable,
+    SlowStart,
+    Snapshot,
+    mean_pace,
+    snapshot_of,
+)
 from prfaas.routing.region_link import RegionLink
 from prfaas_coord import ViewStatus
 from prfaas_gateway.cache_book import CacheBook
@@ -168,6 +176,11 @@ class Fleet:
             yield succeed
         finally:
             pace.end(now_s=_now_s(), tokens=done)
+
+    def expected_prefill_s(self, node: NodeRecord, tokens: int) -> float | None:
+        """Return how long a node should take for what it has and these tokens; None if unknown."""
+        tokens_per_s = mean_pace([self.watch.pace(node.name)])
+        return tokens_per_s and (self._backlog_tokens[node.name] + tokens) / tokens_per_s
 
     @contextmanager
     def occupy(self, node: NodeRecord, backlog_tokens: int = 0) -> Iterator[None]:

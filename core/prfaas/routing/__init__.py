@@ -4,6 +4,7 @@ from prfaas.routing.decide import decide, decide_retry, pick_best
 from prfaas.routing.decision import Decision, Move, Refusal
 from prfaas.routing.link_control import LinkControl, LinkLimits, LinkSignal
 from prfaas.routing.pace import Pace, mean_pace
+from prfaas.routing.patience import patience_s
 from prfaas.routing.quarantine import Quarantine
 from prfaas.routing.slow_start import SlowStart
 from prfaas.routing.snapshot import (
@@ -41,6 +42,7 @@ __all__ = [
     "decide",
     "decide_retry",
     "mean_pace",
+    "patience_s",
     "pick_best",
     "snapshot_of",
 ]

@@ -28,7 +28,7 @@ def decide(request: Q, snapshot: Snapshot[Q], now_s: float) -> Decision | Refusa
 
 
 def _explained(outcome: Decision | Refusal) -> Decision | Refusal:
-    """Say that it is for the request's residency that no node was found, where that is so or may be."""
+    """Say that no node was found for the residency, where that is so or may be."""
     if isinstance(outcome, Refusal) and outcome.reason is not Reason.FALLBACK_BUDGET:
         return Refusal(Reason.RESIDENCY)
     return outcome

@@ -105,6 +105,17 @@ async def test_a_hanging_remote_prefill_leaves_time_to_fall_back(world: World) -
     await world.until(lambda: len(world.prefill_a.cancelled) == 1)
 
 
+async def test_a_remote_prefill_that_hangs_though_it_was_quick_is_given_up_soon(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prfaas.routing.pace._LEAST_BUSY_S", 0.0)
+    monkeypatch.setattr("prfaas.routing.patience.LEAST_S", 0.5)
+    response, _ = await world.complete(words(500, first=7))
+    assert response.headers["x-prfaas-route"] == "offload"
+    world.prefill_a.faults = [Fault.HANG]
+    await assert_fallback(world)  # within seconds: half the time that it has is minutes
+
+
 async def test_a_prefill_failure_after_the_first_token_is_ignored(world: World) -> None:
     world.prefill_a.faults = [Fault.FAIL_AFTER_DECODE]
     world.decode_b.faults = [Fault.SLOW_STREAM]
