@@ -80,6 +80,8 @@ class RequestSpans:
     def finish(self) -> list[Span]:
         """End what is not over yet, and return all spans."""
         now_s = time.time()
+        if self._attempt is not None and self.root.end_s:
+            self._attempt.end_s = self.root.end_s
         for span in self._spans:
             span.end_s = span.end_s or now_s
         return self._spans

@@ -102,6 +102,7 @@ async def test_one_request_gives_gateway_prefill_transfer_and_decode_in_one_trac
         assert span["status"] == {"code": 1}
     assert [event["name"] for event in spans["decode"]["events"]] == ["answer begins"]
     assert int(root["endTimeUnixNano"]) >= int(spans["decode"]["endTimeUnixNano"])
+    assert root["endTimeUnixNano"] == attempt["endTimeUnixNano"]
     assert agent.told == [str(traced.prefill_a.requests[-1]["bootstrap_room"])]
     assert collector.resources[0]["service.name"] == "prfaas-gateway"
     assert collector.resources[0]["prfaas.gateway"] == "b-gateway-0"
