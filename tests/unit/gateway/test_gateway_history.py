@@ -1,7 +1,10 @@
+import re
+
 import pytest
 
 from prfaas.reasons import Reason, Route
 from prfaas.routing import LinkRule
+from prfaas_gateway.dashboard import page
 from prfaas_gateway.history import History, LinkPoint, Point, rates
 from prfaas_gateway.overview import MAX_NODES, health_of, link_state, regions
 from prfaas_gateway.recent_requests import Finished, RecentRequests, TtftSeen
@@ -80,3 +83,9 @@ def test_a_large_fleet_is_counted_and_not_listed_in_full() -> None:
     assert (own["name"], own["num_nodes"], own["backlog_tokens"]) == ("b", 1000, 10_000)
     assert len(own["nodes"]) + len(other["nodes"]) == MAX_NODES
     assert other["tokens_per_s"] == 5.0
+
+
+def test_the_page_explains_every_reason() -> None:
+    text, _ = page()
+    explained = set(re.findall(r"^  ([a-z_]+): \"", text, re.MULTILINE))
+    assert set(map(str, Reason)) - explained == set()
