@@ -17,7 +17,7 @@ CLIENT = web.RequestKey("client", ClientKey)
 _FREE = frozenset({"/health", "/ready", "/dashboard"})
 """The dashboard's page holds nothing: what it shows it asks for, with a key."""
 _ADMIN = "/admin/"
-_READING = frozenset({"GET", "HEAD"})
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _SCHEME = "bearer "
 _MAX_KEY_LENGTH = 512
 _ALLOWED = {

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from prfaas.api_section import ApiSection
 from prfaas_coord.guarded_port import GuardedPort, Places
+from prfaas_gateway.file_limit import allow_connections
 from prfaas_gateway.public_protocol import PublicProtocol
 from prfaas_gateway.public_tls import PublicTls
 
@@ -42,6 +43,7 @@ class PublicPort:
     @asynccontextmanager
     async def serving(self, listener: socket.socket) -> AsyncIterator[None]:
         """Serve while the context lasts; then requests that run may end, for up to 10 s."""
+        allow_connections(self._section.max_connections)
         await self._runner.setup()
         async with self._guard.serving(listener):
             try:
