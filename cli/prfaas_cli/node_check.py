@@ -15,6 +15,7 @@ from prfaas.twin_section import EngineKind
 from prfaas_agent.checks import model_problem, port_problem, sglang_problem
 from prfaas_agent.security_checks import security_problems
 from prfaas_cli import peer_check
+from prfaas_cli.api_check import api_problems
 
 _HOOKS_TIMEOUT_S = 180.0
 _AFTER_IDLE = Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle")
@@ -79,6 +80,8 @@ def _check_config(config: NodeConfig) -> Iterator[Finding]:
 
         yield _finding("local backend", package_problem(config.transfer.local_backend))
     yield _finding("security", "; ".join(security_problems(config)) or None)
+    if config.gateway:
+        yield _finding("api", "; ".join(api_problems(config.api)) or None)
     nodes, problem = peer_check.registered(config)
     yield _finding("etcd", problem)
     if config.node.name in {node.name for node in nodes}:

@@ -49,8 +49,10 @@ def unreachable(config: NodeConfig, nodes: Sequence[NodeRecord]) -> Iterator[tup
     for node in nodes:
         if node.name == config.node.name:
             continue
+        # A gateway's port is for clients: plain, or with a certificate of its public name.
+        tls = None if node.role is Role.GATEWAY else context
         for what, host, port in _addresses(node):
-            problem = _problem(host, port, context)
+            problem = _problem(host, port, tls)
             if problem:
                 advice = f"is it up, routed, and the port open from {config.node.host}?"
                 yield f"{node.name} {what}", f"{host}:{port}: {problem}; {advice}"

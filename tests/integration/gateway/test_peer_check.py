@@ -56,7 +56,7 @@ async def test_all_is_well_alone_and_with_a_peer_that_answers(
 ) -> None:
     code, found = await check(config, tmp_path)
     assert code == 0, found
-    assert set(found) == {"sglang", "model", "security", "etcd", "port"}
+    assert set(found) == {"sglang", "model", "security", "api", "etcd", "port"}
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with registered(config, replace(NODE, url=url)):
