@@ -28,6 +28,7 @@ class Places:
         self.most = most
         self.most_each = most_each
         self._taken: Counter[str] = Counter()
+        self._total = 0
 
     def like(self) -> "Places":
         """Return as many places, all free."""
@@ -35,15 +36,18 @@ class Places:
 
     def take(self, address: str) -> bool:
         """Take a place; return False where none is left for the address."""
-        if self._taken.total() >= self.most or self._taken[address] >= self.most_each:
+        if self._total >= self.most or self._taken[address] >= self.most_each:
             return False
         self._taken[address] += 1
+        self._total += 1
         return True
 
     def give_back(self, address: str) -> None:
         """Give back a place that was taken."""
         self._taken[address] -= 1
-        self._taken += Counter()  # forgets who has none
+        self._total -= 1
+        if not self._taken[address]:
+            del self._taken[address]
 
 
 class GuardedPort:
