@@ -77,6 +77,16 @@ def predict(
     )
 
 
+def check_plan(campaign: Campaign, facts: Facts, *, beside: Path) -> None:
+    """Find out before anything is sent whether the campaign's `[plan]` can be answered.
+
+    Raises:
+        ConfigError: the case is none, or has no such plan.
+    """
+    if campaign.plan is not None:
+        _plan(_case(campaign.plan, facts, beside), campaign.plan.policy)
+
+
 def _case(planned: "Planned", facts: Facts, beside: Path | None) -> "Case":
     """Return the case with the roles and the threshold of the deployment that was measured."""
     from prfaas_cli.plan_study import with_fixed

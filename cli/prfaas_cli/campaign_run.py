@@ -11,7 +11,8 @@ from pathlib import Path
 
 from prfaas.errors import ConfigError, PrfaasError, StateError
 from prfaas.workload import Trace
-from prfaas_cli.campaign_results import read_results, write_results
+from prfaas_cli.campaign_prediction import check_plan
+from prfaas_cli.campaign_results import Results, read_results, write_results
 from prfaas_cli.campaign_target import Facts, check_tokenizer, find_target
 from prfaas_cli.output import Output
 from prfaas_cli.place import Place
@@ -74,6 +75,7 @@ def run_campaign(asked: Asked, place: Place, output: Output) -> int:
     if asked.requests is not None:
         campaign = replace(campaign, requests=asked.requests)
     facts, meter = find_target(campaign, place)
+    check_plan(campaign, facts, beside=asked.file.parent)
     schedule = _schedule(campaign, asked.rate)
     check_ports(asked.spread)
     folder = RunFolder(asked.out or _new_folder(campaign.name))
@@ -99,7 +101,7 @@ def _give(folder: RunFolder, asked: Asked, output: Output, status: int) -> int:
 
     if status == INTERRUPTED and not (folder.samples.exists() and folder.samples.stat().st_size):
         raise KeyboardInterrupt  # before anything was due: there are no results to give
-    results = read_results(folder, beside=asked.file.parent)
+    results = _results(folder, asked.file.parent, output)
     document = results.document()
     write_results(folder.summary, document)
     folder.report.write_text(page(results))
@@ -112,6 +114,16 @@ def _give(folder: RunFolder, asked: Asked, output: Output, status: int) -> int:
         output.note("no request was answered")
         return _FAILED
     return status
+
+
+def _results(folder: RunFolder, beside: Path, output: Output) -> Results:
+    """Read the run; a prediction that cannot be made loses no measurement."""
+    try:
+        return read_results(folder, beside=beside)
+    except PrfaasError as error:
+        results = read_results(folder, beside=beside, predicted=False)
+        output.note(f"no prediction: {error}")
+        return results
 
 
 def _lines(folder: RunFolder, lines: Iterator[str]) -> Iterator[str]:

@@ -1,9 +1,12 @@
 """`prfaasctl campaign`: what is wrong is one line, with the right exit code."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from prfaas.errors import ConfigError
+from prfaas_cli import campaign_results
 from prfaas_cli.app import run_command
 
 CAMPAIGN = """
@@ -83,3 +86,42 @@ def test_a_rate_that_no_sender_has_is_refused(
     assert run_command(arguments, as_json=False) == 2
     assert "allowed: at most 1e+06 per second" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ('case = "nosuch"', "allowed: paper, or the path of a TOML file"),
+        ('case = "paper"\nn_p = 99', "n_p = 99: allowed: 0 (min_prefill) to 7"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_told_before_anything_is_sent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], plan: str, said: str
+) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(CAMPAIGN.format(target=f'url = "http://127.0.0.1:1"\n[plan]\n{plan}'))
+    arguments = ["campaign", "run", str(file), "--out", str(tmp_path / "run")]
+    assert run_command(arguments, as_json=False) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_prediction_that_fails_loses_no_measurement(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ConfigError("the schedule does not fit")
+
+    monkeypatch.setattr(campaign_results, "predict", broken)
+    file = tmp_path / "c.toml"
+    url = 'url = "http://127.0.0.1:1"'
+    file.write_text(CAMPAIGN.format(target=url).replace("requests = 3", "requests = 1"))
+    arguments = ["campaign", "run", str(file), "--out", str(tmp_path / "run"), "--rate", "1000"]
+    with pytest.raises(SystemExit, match="1"):  # nobody answers there
+        run_command([*arguments, "--json"], as_json=True)
+    said = capfd.readouterr()
+    assert "no prediction: the schedule does not fit" in said.err
+    assert json.loads(said.out)["measured"]["outcomes"] == {"broken": 1}
+    assert (tmp_path / "run" / "report.html").exists()
