@@ -38,7 +38,7 @@ class SampleBook:
         """Keep a sample."""
         self._file.write(format_sample(sample))
         self._outcomes[sample.outcome] += 1
-        self._routes[sample.route or "none"] += 1
+        self._routes[_printable(sample.route) or "none"] += 1
         self._tokens += sample.tokens
         if sample.outcome is Outcome.ANSWERED:
             self._ttft_s += (sample.first_s - sample.due_s) / self._dilation
@@ -56,6 +56,11 @@ class SampleBook:
         return f"{real_s:8.1f} s  {answered} of {self._total} answered, {failed} failed{ttft}" + (
             f" ({routes})" if routes else ""
         )
+
+
+def _printable(text: str) -> str:
+    """Return the text of a server with what could steer a terminal escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def tell_progress(book: SampleBook, begin_s: float, dilation: float) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from prfaas.errors import StateError
 from prfaas_loadtest.campaigns import Outcome, Sample, Slo, Summary, read_samples, summarise
+from prfaas_loadtest.campaigns.conductor import SampleBook
 from prfaas_loadtest.campaigns.sample import format_sample
 
 SLO = Slo(1.0, 0.1)
@@ -136,3 +137,10 @@ def test_requests_at_nearly_one_moment_show_no_growth() -> None:
     found = summary(*(answered(index, due_s=index * 1e-308) for index in range(9)))
     assert found.stable
     assert found.growth == 0.0
+
+
+def test_what_a_server_names_its_routes_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    book = SampleBook(tmp_path / "samples.jsonl", total=1, dilation=1.0)
+    book.write(replace(answered(0), route="\x1b[2Jlocal"))
+    book.close()
+    assert book.line(3.0).endswith("(\\x1b[2Jlocal 1)")
