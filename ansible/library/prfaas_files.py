@@ -1,8 +1,9 @@
 #!/usr/bin/python
-"""An ansible module: many files and folders in one call, where `copy` and `template` take three each."""
+"""An ansible module: many files and folders in one call; `copy` and `template` take three each."""
 
 from __future__ import annotations
 
+import base64
 import grp
 import os
 import pwd
@@ -17,7 +18,7 @@ module: prfaas_files
 short_description: Bring files and folders to what they shall be, all in one call
 description:
   - Replaces files whose content differs in one step, and sets owner, group and mode.
-  - Where a round trip to a host costs more than the work on it, one call for a role's files is what counts.
+  - A round trip to a host costs more than the work there, so a role brings its files in one call.
 options:
   folders:
     description: Folders with C(path), C(owner), C(group), C(mode).
@@ -25,7 +26,9 @@ options:
     elements: dict
     default: []
   files:
-    description: Files with C(path), C(content), C(owner), C(group), C(mode); C(secret) ones show no difference.
+    description:
+      - Files with C(path), C(content), C(owner), C(group), C(mode).
+      - C(secret) ones show no difference; C(base64) says that the content is given so.
     type: list
     elements: dict
     default: []
@@ -60,8 +63,9 @@ _OWNERSHIP = {
 _FOLDER = _OWNERSHIP | {"mode": {"type": "str", "default": "0755"}}
 _FILE = _OWNERSHIP | {
     "mode": {"type": "str", "default": "0644"},
-    "content": {"type": "str", "required": True, "no_log": True},
+    "content": {"type": "str", "required": True, "no_log": False},
     "secret": {"type": "bool", "default": False},
+    "base64": {"type": "bool", "default": False},
 }
 
 
@@ -75,24 +79,29 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    changed, differences = [], []
+    check, params, differences = module.check_mode, module.params, []
+    changed: list[str] = []
     try:
-        for entry in module.params["folders"]:
-            if _bring_folder(entry, check=module.check_mode):
-                changed.append(entry["path"])
-        for entry in module.params["files"]:
-            before = _bring_file(entry, check=module.check_mode)
+        changed += [e["path"] for e in params["folders"] if _bring_folder(e, check=check)]
+        for given in params["files"]:
+            entry = given | {"content": _content(given)}
+            before = _bring_file(entry, check=check)
             if before is not None:
                 changed.append(entry["path"])
-                if before != entry["content"] and not entry["secret"]:
+                if before != entry["content"] and not (entry["secret"] or entry["base64"]):
                     differences.append(_difference(entry, before))
-        for path in module.params["absent"]:
-            if _remove(path, check=module.check_mode):
-                changed.append(path)
+        changed += [path for path in params["absent"] if _remove(path, check=check)]
     except (OSError, KeyError, ValueError) as error:
         module.fail_json(msg=str(error), paths=changed)
     result = {"changed": bool(changed), "paths": changed}
     module.exit_json(**result, **({"diff": differences} if module._diff else {}))  # noqa: SLF001
+
+
+def _content(entry: dict) -> str:
+    """Return what the file shall hold; bytes that are no UTF-8 as surrogates."""
+    if not entry["base64"]:
+        return entry["content"]
+    return base64.b64decode(entry["content"]).decode("utf-8", "surrogateescape")
 
 
 def _remove(path: str, *, check: bool) -> bool:
@@ -136,8 +145,8 @@ def _replace(entry: dict) -> None:
     path = entry["path"]
     descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".prfaas-")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.write(entry["content"])
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(entry["content"].encode("utf-8", "surrogateescape"))
             file.flush()
             os.fsync(file.fileno())
         _bring_ownership(entry | {"path": temporary}, check=False)

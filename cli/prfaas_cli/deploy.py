@@ -65,8 +65,11 @@ def deploy(
     link_rtt: Annotated[str | None, typer.Option(help="Round trip of the WAN link; 20ms.")] = None,
     dtype: Annotated[str, typer.Option(help="Data type of the model.")] = "float32",
     security: Annotated[
-        str, typer.Option(help="What crosses regions: off, secret or mtls (see docs/security.md).")
-    ] = "off",
+        str | None,
+        typer.Option(
+            help="What crosses regions: off, secret or mtls (docs/security.md); off, machines mtls."
+        ),
+    ] = None,
     local_backend: Annotated[
         str,
         typer.Option(help="How peers of one region send to each other: lanes, mooncake or nixl."),
@@ -97,6 +100,16 @@ def deploy(
         list[str] | None, typer.Option(help="An argument for SGLang; repeat for more.")
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds until everything must serve.")] = 240.0,
+    target: Annotated[
+        str,
+        typer.Option(help="emulated, or inventory: machines, by ansible (see docs/ansible.md)."),
+    ] = "emulated",
+    inventory: Annotated[
+        Path | None, typer.Option(help="Machines: ansible's inventory of them.")
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Machines: only show what would change.")
+    ] = False,
     name: NameOption = DEFAULT_NAME,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     as_json: JsonOption = False,
@@ -107,6 +120,26 @@ def deploy(
     from prfaas_cli.options import DeployOptions, check_options, find_model
     from prfaas_cli.output import Output
 
+    place = Place.of(state_dir, name)
+    parts = tuple(part.strip() for part in profiles.split(","))
+    check_target(target, inventory, regions, plan=plan)
+    if inventory is not None:
+        from prfaas_cli.deploy_inventory import InventoryChoices, deploy_inventory
+
+        choices = InventoryChoices(
+            inventory=inventory,
+            regions=chosen_regions(regions, ""),
+            engine=engine,
+            security=security,
+            model=model,
+            threshold_tokens=threshold,
+            profiles=parts,
+            scale=scale,
+            dilation=dilation,
+        )
+        output = Output(as_json=as_json)
+        deploy_inventory(place, choices, output, plan=plan, timeout_s=max(timeout, 3600.0))
+        return
     if topology is not None and (link_rate is not None or link_rtt is not None):
         raise ConfigError("--topology: says what the links are; leave --link-rate, --link-rtt out")
     topology_text = read_topology(topology)
@@ -119,7 +152,7 @@ def deploy(
         link_rtt=link_rtt or DEFAULT_RTT,
         dtype=dtype,
         engine_args=tuple(engine_arg or ()),
-        security=security,
+        security=security or "off",
         pipelining=pipelining,
         local_backend=local_backend,
         decode_cache=decode_cache or role_switch,
@@ -127,15 +160,24 @@ def deploy(
         cache_events=cache_events,
         engine=engine,
         instances=parse_instances(instances),
-        profiles=tuple(part.strip() for part in profiles.split(",")),
+        profiles=parts,
         scale=scale,
         dilation=dilation,
         pool_bytes=pool_bytes,
         topology=topology_text,
     )
-    place = Place.of(state_dir, name)
     check_options(name, options, timeout_s=timeout)
     _Deploy(place, options, Output(as_json=as_json), timeout_s=timeout).run()
+
+
+def check_target(target: str, inventory: Path | None, regions: str | None, *, plan: bool) -> None:
+    """Raise ConfigError unless the options of a target go with it."""
+    if target not in ("emulated", "inventory"):
+        raise ConfigError(f"--target {target}: allowed: emulated, inventory")
+    if target == "inventory" and (inventory is None or regions is None):
+        raise ConfigError("--target inventory: needs --inventory FILE and --regions")
+    if target == "emulated" and (inventory is not None or plan):
+        raise ConfigError("--inventory and --plan: allowed with --target inventory")
 
 
 class _Deploy:

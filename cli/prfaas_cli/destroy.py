@@ -24,12 +24,15 @@ def destroy(
     from contextlib import nullcontext
     from dataclasses import asdict
 
+    from prfaas_cli.deploy_inventory import destroy_inventory, is_of_inventory
     from prfaas_cli.output import Output
     from prfaas_cli.sweep import sweep
 
     output = Output(as_json=as_json)
     place = Place.of(state_dir, name)
     with place.locked() if place.directory.exists() else nullcontext():
+        if is_of_inventory(place):
+            destroy_inventory(place, output)
         swept = sweep(place, keep_logs=keep_logs, say=output.step)
     outcome = "nothing deployed" if swept.nothing else "destroyed"
     document = {"outcome": outcome, "seconds": round(output.elapsed_s, 2), **asdict(swept)}

@@ -65,6 +65,8 @@ def host_key_line(host: FullHost) -> str:
 def nspawn_argv(host: FullHost) -> list[str]:
     """Return the command that boots the host; it ends when the host does."""
     return [
+        # The host may set what the kernel keeps per network namespace.
+        *("env", "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network"),
         *("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit"),
         *("--console=passive", "--resolv-conf=off", "--timezone=off", "--link-journal=no"),
         f"--machine={host.name}",

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import sysconfig
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prfaas.errors import ConfigError
+from prfaas_cli.options import find_model
 from prfaas_cli.place import Place
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ ROLES = ("prefill", "decode", "gateway", "etcd")
 """Groups of the inventory; a host's name begins with its role."""
 _ROLE = re.compile(rf"({'|'.join(ROLES)})(-\d+)?")
 _MEMBERS = 3
+_MODEL = "qwen3-next-tiny"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,5 +135,12 @@ def _shared_variables(place: Place) -> dict[str, Any]:
         "ansible_ssh_private_key_file": str(key_file(place)),
         "ansible_python_interpreter": "/usr/bin/python3",
         "prfaas_deployment": place.name,
+        # A host has the file system of this machine: its Python, packages and models.
         "prfaas_emulated_host": True,
+        "prfaas_python": sys.executable,
+        "prfaas_with_dependencies": False,
+        "prfaas_site_packages": sysconfig.get_path("purelib"),
+        "prfaas_protect_home": "read-only",
+        "prfaas_device": "cpu",
+        "prfaas_model_path": find_model(_MODEL),
     }
