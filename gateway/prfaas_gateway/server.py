@@ -32,8 +32,8 @@ from prfaas_gateway.leg_tasks import LegTasks
 from prfaas_gateway.link_watch import watching
 from prfaas_gateway.metrics import Metrics
 from prfaas_gateway.peer_demand import PeerDemand
-from prfaas_gateway.public_port import PublicPort
 from prfaas_gateway.prefix_moves import PrefixMoves
+from prfaas_gateway.public_port import PublicPort
 from prfaas_gateway.scheduler import Scheduler
 from prfaas_gateway.signal_streams import SignalStreams, following
 from prfaas_gateway.tokenizer import TokenizerShelf
