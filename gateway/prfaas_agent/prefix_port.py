@@ -117,6 +117,9 @@ class PrefixPort:
             return await handler(request)
         except ProtocolError as error:
             raise web.HTTPBadRequest(text=str(error)) from None
+        except (PrfaasError, OSError) as error:  # the pool or the lanes are not to be had now
+            logger.warning("%s: %s", request.path, error)
+            raise web.HTTPServiceUnavailable(text=str(error)) from None
 
     async def _post_fetch(self, request: web.Request) -> web.Response:
         wanted = FetchRequest.decode(await _body(request))
