@@ -82,7 +82,8 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             if any(self.path.iterdir()):
                 raise StateError(f"{self.path}: not empty; give another --out, or remove it")
-            self.campaign.write_text(text)
+            with self.campaign.open("x") as file:  # of two runs at once, one has the folder
+                file.write(text)
             write_job(job, self.path / "job.json")
             with (self.path / "schedule.jsonl").open("wb") as file:
                 file.writelines(format_schedule(schedule))

@@ -28,6 +28,7 @@ _NAME = re.compile(r"[a-z0-9-]{1,40}")
 _SECURITY = ("off", "secret", "mtls")
 _MAX_FAULTS = 100
 MOST_REQUESTS = 5000
+_MOST_TOKENS = 1_000_000
 #: Kinds of failures in the list that the library answers.
 MOST_KINDS = 47
 
@@ -153,6 +154,9 @@ def _load(row: Table) -> Load:
         output_tokens=row.whole("output_tokens", least=1, default=12),
         stream_share=row.number("stream_share", _ZERO_TO_ONE, 0.5),
     )
+    for key in ("short_tokens", "long_tokens", "output_tokens"):
+        if getattr(load, key) > _MOST_TOKENS:
+            row.refuse(key, f"a whole number up to {_MOST_TOKENS}")
     if load.seconds * load.requests_per_s > MOST_REQUESTS:
         row.refuse("requests_per_s", f"at most {MOST_REQUESTS} requests in all")
     return load

@@ -125,3 +125,17 @@ def test_a_prediction_that_fails_loses_no_measurement(
     assert "no prediction: the schedule does not fit" in said.err
     assert json.loads(said.out)["measured"]["outcomes"] == {"broken": 1}
     assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_of_two_runs_at_once_only_one_has_the_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one's first file comes just after the look whether the folder is empty."""
+    file, out = tmp_path / "c.toml", tmp_path / "run"
+    file.write_text(CAMPAIGN.format(target='url = "http://127.0.0.1:1"'))
+    out.mkdir()
+    (out / "campaign.toml").write_text("of the other")
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter(()))
+    assert run_command(["campaign", "run", str(file), "--out", str(out)], as_json=False) == 1
+    assert "File exists" in capsys.readouterr().err
+    assert (out / "campaign.toml").read_text() == "of the other"

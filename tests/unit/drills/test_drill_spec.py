@@ -51,6 +51,7 @@ def test_a_drill_is_read_with_its_defaults() -> None:
         ("seconds = 3.0\n", "", "fault[0].seconds: missing"),
         ("seconds = 3.0\n", "seconds = 3.0\nfactor = 2.0\n", "fault[0].factor = 2.0"),
         ("seconds = 10.0", "seconds = 1e9", "at most 5000 requests"),
+        ("seconds = 10.0", "seconds = 10.0\nlong_tokens = 1000001", "load.long_tokens = 1000001: "),
         ('"fallback"', '"fallbeck"', "expect.sees = ['fallbeck']"),
         ("kinds = [1, 7]", "kinds = [48]", "kinds = [48]"),
         ('name = "cut"', 'name = "A cut"', "name = 'A cut'"),
