@@ -14,6 +14,8 @@ from fake_agent import FakeAgent
 from gateway_world import World
 from tiny_tokenizer import words
 
+from prfaas.api_keys import key_digest
+from prfaas.api_section import ApiSection
 from prfaas.records import Role
 from prfaas_gateway.dashboard import handle_dashboard
 
@@ -141,27 +143,34 @@ async def test_it_says_stale_when_etcd_and_when_the_gateway_is_away(
             assert "s old" in await text_of(page, "notice")
 
 
-async def test_it_asks_for_a_key_and_keeps_it_in_the_tab_only(site: World, tmp_path: Path) -> None:
-    shown = await shown_by(site)
+async def test_it_asks_for_a_key_and_keeps_it_in_the_tab_only(
+    shared_etcd: EtcdServer, model_path: Path, tmp_path: Path
+) -> None:
+    keys = {"admin": "pfs-open-sesame", "client": "pfs-only-tokens"}
+    text = [f'[keys.{r}]\nsha256 = "{key_digest(k)}"\nrole = "{r}"\n' for r, k in keys.items()]
+    file = tmp_path / "keys.toml"
+    file.write_text("\n".join(text))
+    world = World(shared_etcd.endpoint, str(model_path), deployment=f"k{tmp_path.name[-20:]}")
+    async with world:
+        await world.start_engines()
+        await world.start_gateway(api=ApiSection(keys_file=str(file)), key=keys["admin"])
+        async with opened(tmp_path, world.url, WIDTHS[1]) as page:
+            await page.until("!document.getElementById('ask').hidden")
+            for wrong in ("pfs-wrong", keys["client"]):
+                await enter(page, wrong)
+                await page.until("document.getElementById('notice').innerText.includes('refused')")
+            assert not await text_of(page, "tiles")
+            await enter(page, f" {keys['admin']} ")
+            await page.until("document.getElementById('state').textContent == 'live'")
+            assert await page.value("document.getElementById('ask').hidden")
+            assert await page.value("document.getElementById('key').value") == ""
+            assert await page.value("[localStorage.length, document.cookie]") == [0, ""]
+            assert await page.value("sessionStorage.length") == 1
 
-    async def say(request: web.Request) -> web.Response:
-        is_allowed = request.headers.get("Authorization") == "Bearer open-sesame"
-        return web.json_response(shown if is_allowed else {}, status=200 if is_allowed else 401)
 
-    app = web.Application()
-    app.add_routes([web.get("/dashboard", handle_dashboard), web.get("/admin/v1/overview", say)])
-    async with serving(app) as url, opened(tmp_path, url, WIDTHS[1]) as page:
-        await page.until("!document.getElementById('ask').hidden")
-        await page.value("document.getElementById('key').value = 'wrong'")
-        await page.value("document.querySelector('#ask button').click()")
-        await page.until("document.getElementById('notice').innerText.includes('is refused')")
-        await page.value("document.getElementById('key').value = ' open-sesame '")
-        await page.value("document.querySelector('#ask button').click()")
-        await page.until("document.getElementById('state').textContent == 'live'")
-        assert await page.value("document.getElementById('ask').hidden")
-        assert await page.value("document.getElementById('key').value") == ""
-        assert await page.value("[localStorage.length, document.cookie]") == [0, ""]
-        assert await page.value("sessionStorage.length") == 1
+async def enter(page: Chromium, key: str) -> None:
+    await page.value(f"document.getElementById('key').value = {key!r}")
+    await page.value("document.querySelector('#ask button').click()")
 
 
 async def test_the_page_may_load_nothing_and_be_framed_nowhere(world: World) -> None:
