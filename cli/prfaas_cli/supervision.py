@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from prfaas.errors import StateError
-from prfaas_agent.backoff import Backoff
 from prfaas_agent.process import ProcessId, end_processes, identify, is_alive, wait_exit
 from prfaas_agent.state_file import write_json
 from prfaas_cli.place import Place
 from prfaas_cli.process_plan import LISTEN_FD, ProcessSpec
 from prfaas_cli.processes import process_of, read_supervisor
 from prfaas_cli.spawn import Popen, bind_listener, spawn
+from prfaas_coord.backoff import Backoff
 
 LOG_LIMIT_BYTES = 32 << 20
 STOP_GRACE_S = 15.0

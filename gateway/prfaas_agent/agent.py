@@ -16,7 +16,6 @@ from prfaas.errors import PrfaasError, StateError
 from prfaas.records import NodeRecord, Role
 from prfaas_agent import engine as engines
 from prfaas_agent import process as processes
-from prfaas_agent.backoff import Backoff
 from prfaas_agent.cache_relay import relayed
 from prfaas_agent.checks import node_problems, refuse, socket_path_problem
 from prfaas_agent.control import control
@@ -36,6 +35,7 @@ from prfaas_agent.sglang_args import events_socket, stats_socket
 from prfaas_agent.shared_memory import shared_files
 from prfaas_agent.state_file import write_json
 from prfaas_agent.tls_proxy import proxies
+from prfaas_coord.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 

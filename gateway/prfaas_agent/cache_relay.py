@@ -4,9 +4,7 @@ What a prompt says stays on this host; only hashes leave it, and fewer: one for 
 """
 
 import asyncio
-import logging
 import threading
-import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -23,11 +21,10 @@ from prfaas.cache_events.feed import CacheFeed, root_of_model
 from prfaas.cache_events.feed_batch import FeedBatch, FeedShape
 from prfaas.config import NodeConfig
 from prfaas.errors import ProtocolError
-from prfaas_agent.backoff import Backoff
 from prfaas_agent.sglang_args import events_socket, model_id_of
+from prfaas_coord.again import again_and_again
+from prfaas_coord.backoff import Backoff
 from prfaas_coord.companion import Companion
-
-logger = logging.getLogger(__name__)
 
 _CONNECT_TIMEOUT_S = 5.0
 
@@ -45,17 +42,8 @@ class CacheRelay:
 
     async def follow(self) -> None:
         """Follow until cancelled."""
-        backoff = Backoff()
-        while True:
-            began_s = time.monotonic()
-            try:
-                await self._read_stream()
-                problem = "the stream ended"
-            except Exception as error:
-                # The stream's outermost frame: whatever the engine says must not end its agent.
-                problem = str(error) or type(error).__name__
-            logger.debug("events socket %s: %s", self._path, problem)
-            await asyncio.sleep(backoff.next_s(ran_s=time.monotonic() - began_s))
+        what = f"events socket {self._path}"
+        await again_and_again(self._read_stream, what=what, backoff=Backoff())
 
     async def since(self, session: str, seq: int) -> list[FeedBatch]:
         """Return what a reader lacks: the batches after its last, or a snapshot."""

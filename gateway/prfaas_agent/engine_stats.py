@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,10 +10,9 @@ from typing import Any
 
 from prfaas.transfer.node_signals import NodeSignals, peers_from_json
 from prfaas.transfer.signals import PeerSignals
-from prfaas_agent.backoff import Backoff
 from prfaas_agent.room_book import RoomBook
-
-logger = logging.getLogger(__name__)
+from prfaas_coord.again import again_and_again
+from prfaas_coord.backoff import Backoff
 
 PERIOD_MS = 200
 STALE_S = 2.0
@@ -77,16 +75,7 @@ class EngineStats:
     async def follow(self) -> None:
         """Keep the stream open for ever: the engine comes and goes."""
         backoff = Backoff(first_s=0.1, limit_s=1.0, reset_after_s=STALE_S)
-        while True:
-            began_s = time.monotonic()
-            try:
-                await self._read_stream()
-                problem = "the stream ended"
-            except Exception as error:
-                # The stream's outermost frame: whatever the engine says must not end its agent.
-                problem = str(error) or type(error).__name__
-            logger.debug("stats socket %s: %s", self._path, problem)
-            await asyncio.sleep(backoff.next_s(ran_s=time.monotonic() - began_s))
+        await again_and_again(self._read_stream, what=f"stats socket {self._path}", backoff=backoff)
 
     async def _read_stream(self) -> None:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):

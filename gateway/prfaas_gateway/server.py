@@ -20,7 +20,7 @@ from prfaas_coord import Election, EtcdClient, Membership, MembershipView
 from prfaas_coord.companion import Companion
 from prfaas_gateway.access import Access
 from prfaas_gateway.app import build_app
-from prfaas_gateway.cache_streams import CacheStreams, following_caches
+from prfaas_gateway.cache_streams import CacheStreams
 from prfaas_gateway.case_file import read_case
 from prfaas_gateway.cors import Cors
 from prfaas_gateway.dispatch import Dispatcher
@@ -31,11 +31,12 @@ from prfaas_gateway.leg import LegRunner
 from prfaas_gateway.leg_tasks import LegTasks
 from prfaas_gateway.link_watch import watching
 from prfaas_gateway.metrics import Metrics
+from prfaas_gateway.node_streams import following
 from prfaas_gateway.peer_demand import PeerDemand
 from prfaas_gateway.prefix_moves import PrefixMoves
 from prfaas_gateway.public_port import PublicPort
 from prfaas_gateway.scheduler import Scheduler
-from prfaas_gateway.signal_streams import SignalStreams, following
+from prfaas_gateway.signal_streams import SignalStreams
 from prfaas_gateway.tokenizer import TokenizerShelf
 
 logger = logging.getLogger(__name__)
@@ -152,7 +153,7 @@ async def _gateway(
         dispatcher = Dispatcher(fleet, LegRunner(session, fleet, tls), metrics, tasks, moves)
         async with (
             following(SignalStreams(view, fleet.signals, session, tls)),
-            following_caches(CacheStreams(view, fleet.caches, session, tls)),
+            following(CacheStreams(view, fleet.caches, session, tls)),
             watching(fleet.watch, lambda: view.nodes),
             Election(etcd, config.node.deployment, config.node.name) as election,
             _scheduling(

@@ -101,12 +101,12 @@ async def site(
             port = await stack.enter_async_context(moving(config))
             moves[region] = {"pool": region, "pool_url": f"http://{HOST}:{port}"}
         agent = await stack.enter_async_context(FakeAgent("a-prefill-0", "b-decode-0"))
+        agent.says(**CALM)
         await stack.enter_async_context(world)
         await world.add_engine(Role.PREFILL, "a", "a-prefill-0", agent_url=agent.url, **moves["a"])
         await world.add_engine(Role.PREFILL, "b", "b-prefill-0", **moves["b"])
         await world.add_engine(Role.DECODE, "b", "b-decode-0")
         await world.start_gateway()
-        agent.says(**CALM)
         found = Site(world, agent, pools)
         await found.until_bandwidth("abundant")
         yield found

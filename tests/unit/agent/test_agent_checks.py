@@ -6,9 +6,9 @@ import pytest
 
 from prfaas.errors import PreflightError
 from prfaas_agent import checks
-from prfaas_agent.backoff import Backoff
 from prfaas_agent.first_of import first_of
 from prfaas_agent.interface import interface_of
+from prfaas_coord.backoff import Backoff
 
 
 def test_a_wrong_or_missing_sglang_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
