@@ -104,7 +104,7 @@ def play(
     argv += ["-e", json.dumps(dict(variables)), *arguments]
     played = Played()
     with (
-        log.open("w", encoding="utf-8") as file,
+        log.open("w", encoding="utf-8", buffering=1) as file,
         subprocess.Popen(
             ["timeout", "--kill-after=10", f"{timeout_s:.0f}", *argv],
             env=_environment(),

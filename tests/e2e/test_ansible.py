@@ -1,4 +1,4 @@
-"""Ansible over SSH on four full hosts: deploy, ask, deploy again, look at a change, destroy."""
+"""The commands of docs/ansible.md, as they stand there: ansible over SSH on four full hosts."""
 
 import json
 import os
@@ -37,19 +37,34 @@ UNITS = (
 )
 
 
+def documented() -> list[list[str]]:
+    text = (ROOT / "docs/ansible.md").read_text()
+    return [shlex.split(line) for line in re.findall(r"^    prfaasctl (.*)$", text, re.MULTILINE)]
+
+
+UP, LIST, INVENTORY, DEPLOY, PLAN, DESTROY, DOWN = documented()
+
+
+def run(words: list[str], folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run a documented command with names and places of our own."""
+    own = {"build/inventory.json": str(folder / "inventory.json"), "machines": NAME}
+    words = [own.get(word, word) for word in words]
+    name = ["--name", HOSTS] if words[0] == "hosts" else []
+    return prfaasctl(*words, *name, "--state-dir", str(folder), *more)
+
+
 @pytest.fixture
-def inventory(tmp_path: Path) -> Iterator[Path]:
-    flags = ["--name", HOSTS, "--state-dir", str(tmp_path)]
-    topology = str(ROOT / "tests/data/topologies/four-hosts.toml")
+def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(ROOT)
     try:
-        made = prfaasctl("hosts", "up", "--topology", topology, *flags)
-        assert made.returncode == 0, made.stderr
+        for words in (UP, LIST, INVENTORY):
+            done = run(words, tmp_path)
+            assert done.returncode == 0, done.stderr
         path = tmp_path / "inventory.json"
-        assert prfaasctl("hosts", "inventory", "--output", str(path), *flags).returncode == 0
         name_wheel(path, build_wheel(tmp_path / "wheel"))
         yield path
     finally:
-        down = prfaasctl("hosts", "down", *flags)
+        down = run(DOWN, tmp_path)
     assert down.returncode == 0, down.stderr
     assert leftovers(HOSTS, tmp_path / HOSTS) == []
     assert not list(Path("/sys/fs/cgroup").glob(f"*/prfaas-{HOSTS}-*"))
@@ -93,11 +108,8 @@ def ask(prompt_tokens: int) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 def test_four_hosts_over_ssh(inventory: Path, tmp_path: Path) -> None:
-    place = ["--name", NAME, "--state-dir", str(tmp_path)]
-    deploy = ["deploy", "--regions", "a,b", "--target", "inventory", "--engine", "twin"]
-    deploy += ["--inventory", str(inventory), "--scale", "100000", "--dilation", "0.05", *place]
-
-    first = prfaasctl(*deploy, "--json")
+    twins = ("--scale", "100000", "--dilation", "0.05")
+    first = run(DEPLOY, tmp_path, *twins, "--json")
     assert first.returncode == 0, first.stderr[-3000:]
     document = json.loads(first.stdout)
     assert document["outcome"] == "deployed"
@@ -115,14 +127,14 @@ def test_four_hosts_over_ssh(inventory: Path, tmp_path: Path) -> None:
     assert len(exposures) == len(units) == 4, units
     assert max(exposures) < 2.5
 
-    second = prfaasctl(*deploy, "--json")
+    second = run(DEPLOY, tmp_path, *twins, "--json")
     assert second.returncode == 0, second.stderr[-3000:]
     assert json.loads(second.stdout)["changed"] == dict.fromkeys(document["changed"], 0)
 
-    planned = prfaasctl(*deploy, "--threshold", "77", "--plan")
+    planned = run(PLAN, tmp_path, *twins)
     assert planned.returncode == 0, planned.stderr[-3000:]
     changes = [line for line in planned.stdout.splitlines() if line.startswith(("+", "-"))]
-    assert changes[-2:] == ["-threshold_tokens = 19400", "+threshold_tokens = 77"], planned.stdout
+    assert changes[-2:] == ["-threshold_tokens = 19400", "+threshold_tokens = 5000"], planned.stdout
     assert "threshold_tokens = 19400" in on_host(
         inventory, "b-gateway", "cat /etc/prfaas/gateway.toml"
     )
@@ -131,7 +143,7 @@ def test_four_hosts_over_ssh(inventory: Path, tmp_path: Path) -> None:
     state = (tmp_path / NAME / "deployment.json").read_text()
     assert "PRIVATE KEY" not in log + state + first.stderr + second.stderr
 
-    destroyed = prfaasctl("destroy", *place)
+    destroyed = run(DESTROY, tmp_path)
     assert destroyed.returncode == 0, destroyed.stderr[-3000:]
     assert not (tmp_path / NAME).exists()
     for host in ("a-prefill", "b-gateway", "b-decode"):
