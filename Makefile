@@ -27,6 +27,7 @@ check: ## lint, format, types, import arrows
 	$(BIN)/mypy $(PACKAGES)
 	$(BIN)/lint-imports --no-cache
 
+test: export SETUP_FOR = tests
 test: setup check unit engines ## everything CI runs: check, then all tests
 
 unit: ## tests without engines: unit, vectors, property, sim; a process per core

@@ -1,7 +1,8 @@
 # The machine itself: Linux, disk space, and programs that only the system's package manager can bring.
 # Sourced by setup.sh.
 
-wanted_disk_mib=4900
+wanted_disk_mib=4096
+[[ ${SETUP_FOR:-} == tests ]] && wanted_disk_mib=4900
 
 check_machine() {
   [[ $(uname -s) == Linux ]] || give_up "this is $(uname -s)" "PrfaaS runs on Linux."
@@ -13,14 +14,16 @@ check_machine() {
   done_step "Linux $(uname -m)"
 }
 
-# Debian packages whose program is missing; etcdctl is for operators and tests, iperf3 and openssl for benchmarks, systemd-nspawn, sshd and ssh for full hosts, nft for their firewall. etcd comes as a wheel too, so it is only wanted, not needed.
-# Tests of the gateway's page need chromium (113 MB to fetch, 414 MB on disk), those of alert rules promtool, which Debian has in
-# prometheus only (23 MB, 332 MB): half a minute once they are fetched.
+# Debian packages whose program is missing. etcdctl is for operators, iperf3 and openssl are for benchmarks. etcd comes as a wheel too,
+# so it is only wanted, not needed.
+# SETUP_FOR=tests, as `make test` sets it, brings more: systemd-nspawn, sshd and nft for full hosts, chromium for the gateway's page
+# (113 MB to fetch, 414 MB on disk), promtool for alert rules, which Debian has in prometheus only (23 MB, 332 MB).
 missing_debian_packages() {
-  local pair
-  for pair in etcd:etcd-server etcdctl:etcd-client ip:iproute2 iptables:iptables iperf3:iperf3 openssl:openssl \
-    systemd-nspawn:systemd-container sshd:openssh-server ssh:openssh-client nft:nftables \
-    chromium:chromium promtool:prometheus; do
+  local pair wanted=(etcd:etcd-server etcdctl:etcd-client ip:iproute2 iptables:iptables iperf3:iperf3 openssl:openssl ssh:openssh-client)
+  if [[ ${SETUP_FOR:-} == tests ]]; then
+    wanted+=(systemd-nspawn:systemd-container sshd:openssh-server nft:nftables chromium:chromium promtool:prometheus)
+  fi
+  for pair in "${wanted[@]}"; do
     have "${pair%%:*}" || printf '%s\n' "${pair##*:}"
   done
 }
