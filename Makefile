@@ -34,7 +34,7 @@ unit: ## tests without engines: unit, vectors, property, sim; a process per core
 	$(PYTEST) -n auto --dist worksteal tests/unit tests/property tests/sim
 
 engines: ## the rest, one after the other: real sockets, namespaces, etcd, SGLang
-	$(PYTEST) tests/integration tests/e2e tests/chaos
+	$(PYTEST) --durations=30 tests/integration tests/e2e tests/chaos
 
 sim: ## all policies in virtual time from SEED=1; the digest at the end tells a replay
 	@$(BIN)/prfaasctl simulate --seed $(SEED) --requests $(SIM_REQUESTS)
