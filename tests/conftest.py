@@ -13,9 +13,10 @@ settings.register_profile("repeat", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("repeat")
 
-# A shell's job in the background ignores Ctrl-C, and so would every process that a test starts and
-# interrupts.
+# A shell's job in the background ignores Ctrl-C, one under nohup a terminal that closes; and so would
+# every process that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 #: Reasons a test may be skipped for, and when; nothing else is tolerated.
 TOLERATED_REASONS = {"needs root": os.geteuid() != 0}
