@@ -13,8 +13,8 @@ settings.register_profile("repeat", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("repeat")
 
-# A shell's job in the background ignores Ctrl-C, one under nohup a terminal that closes; and so would
-# every process that a test starts and interrupts.
+# A shell's job in the background ignores Ctrl-C, one under nohup a terminal that closes; and so
+# would every process that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
