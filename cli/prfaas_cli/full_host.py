@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from prfaas.errors import StateError
-from prfaas_cli.host_plan import FullHost
+from prfaas_cli.host_plan import FullHost, lent_folders
 from prfaas_cli.mounts import is_mounted
 from prfaas_cli.ssh_keys import public_line, write_key
 
@@ -73,6 +73,7 @@ def nspawn_argv(host: FullHost) -> list[str]:
         f"--directory={host.root}",
         f"--network-namespace-path=/run/netns/{host.namespace}",
         "--capability=CAP_NET_ADMIN",
+        *(f"--bind-ro={folder}" for folder in lent_folders()),
     ]
 
 

@@ -21,6 +21,7 @@ ROLES = ("prefill", "decode", "gateway", "etcd")
 _ROLE = re.compile(rf"({'|'.join(ROLES)})(-\d+)?")
 _MEMBERS = 3
 _MODEL = "qwen3-next-tiny"
+_EMPTY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - systemd-nspawn gives hosts their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,12 @@ def key_file(place: Place) -> Path:
 def known_hosts_file(place: Place) -> Path:
     """Return the file with the public keys of all hosts."""
     return place.directory / "ssh" / "known_hosts"
+
+
+def lent_folders() -> list[Path]:
+    """Return what hosts use of this machine in folders that are else empty in a host."""
+    used = (Path(sys.prefix), Path(find_model(_MODEL)).parent)
+    return [path for path in used if any(path.is_relative_to(root) for root in _EMPTY)]
 
 
 def plan_hosts(place: Place, topology: "Topology", text: str) -> tuple[FullHost, ...]:
@@ -141,6 +148,7 @@ def _shared_variables(place: Place) -> dict[str, Any]:
         "prfaas_with_dependencies": False,
         "prfaas_site_packages": sysconfig.get_path("purelib"),
         "prfaas_protect_home": "read-only",
+        "prfaas_private_tmp": "no" if lent_folders() else "yes",
         "prfaas_device": "cpu",
         "prfaas_model_path": find_model(_MODEL),
     }

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from prfaas.errors import ConfigError
+from prfaas_cli.full_host import nspawn_argv
 from prfaas_cli.host_plan import inventory, plan_hosts
 from prfaas_cli.host_process import hierarchies, remove_cgroup
 from prfaas_cli.mounts import _parsed
@@ -27,6 +28,17 @@ def test_hosts_have_the_topologys_namespaces_and_names_of_their_own() -> None:
         ("b-decode", "prfaas-lab-b.decode", "10.213.2.4"),
     ]
     assert len({host.cgroup for host in hosts}) == 4
+
+
+def test_what_runs_from_tmp_is_lent_to_hosts_which_have_a_tmp_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = plan_hosts(PLACE, Topology.plan(deployment="lab"), "")[0]
+    for prefix, private in (("/tmp/venv", "no"), ("/srv/venv", "yes")):
+        monkeypatch.setattr("sys.prefix", prefix)
+        monkeypatch.setattr("prfaas_cli.host_plan.find_model", lambda _: "/srv/models/tiny")
+        assert (f"--bind-ro={prefix}" in nspawn_argv(host)) is (private == "no")
+        assert inventory(PLACE, hosts_of(FOUR))["all"]["vars"]["prfaas_private_tmp"] == private
 
 
 def test_groups_follow_names_and_three_hosts_become_members() -> None:
