@@ -89,7 +89,7 @@ class LinkWatch:
 
 def scarce(rule: LinkRule) -> LinkRule:
     """Return the rule for who must do without caches from elsewhere."""
-    return LinkRule(Bandwidth.SCARCE, rule.threshold_factor, rule.closed, rule.wait_s)
+    return rule._replace(bandwidth=Bandwidth.SCARCE)
 
 
 def _movable_regions(nodes: Mapping[str, NodeRecord], region: str) -> set[str]:
