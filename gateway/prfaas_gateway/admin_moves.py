@@ -9,7 +9,7 @@ from prfaas.reasons import Reason
 from prfaas.records import NodeRecord
 from prfaas_gateway.errors import RequestError, ServiceError
 from prfaas_gateway.gateway import GATEWAY, Gateway
-from prfaas_gateway.inference import TextPrompt, TokenPrompt
+from prfaas_gateway.inference import TextPrompt, check_encodable, token_prompt
 from prfaas_gateway.move_log import MAX_MOVES
 from prfaas_gateway.prefix_moves import Salted
 
@@ -49,7 +49,8 @@ async def handle_put_move(request: web.Request) -> web.Response:
     if ends[0].pool == ends[1].pool:
         raise RequestError("destination: it has the same pool as the source", param="destination")
     salt = f"{body.get('cache_salt', '')}\0{body.get('extra_key', '')}"
-    prompt = TokenPrompt(body["tokens"]) if "tokens" in body else TextPrompt(body["text"])
+    tokens = body.get("tokens")
+    prompt = TextPrompt(body["text"]) if tokens is None else token_prompt(tokens, "tokens")
     tokenizer = await gateway.tokenizers.get(node.model_path)
     hashed = await tokenizer.encode(prompt, namespace=f"{node.model_id}\0{salt}")
     if not hashed.num_tokens:
@@ -80,14 +81,13 @@ def _parse(raw: bytes) -> dict[str, Any]:
     if not isinstance(body, dict) or set(body) - _KEYS:
         raise RequestError('expected {"source": R, "destination": R, "text": T or "tokens": [..]}')
     for name in _KEYS - {"tokens"}:
-        if name in body and not isinstance(body[name], str):
-            raise RequestError(f"{name}: expected a text", param=name)
+        if name in body:
+            if not isinstance(body[name], str):
+                raise RequestError(f"{name}: expected a text", param=name)
+            check_encodable(body[name], name)
     for name in ("source", "destination"):
         if name not in body:
             raise RequestError(f"{name}: missing", param=name)
-    if ("text" in body) == ("tokens" in body):
+    if ("text" in body) == (body.get("tokens") is not None):
         raise RequestError("exactly one of text and tokens is needed", param="text")
-    tokens = body.get("tokens", [])
-    if not isinstance(tokens, list) or any(type(token) is not int or token < 0 for token in tokens):
-        raise RequestError("tokens: expected a list of token ids", param="tokens")
     return body

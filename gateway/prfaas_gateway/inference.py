@@ -155,7 +155,9 @@ def _show(value: Any) -> str:
 
 
 def _salt(body: JsonObject, name: str) -> str:
-    return str(typed_field(body, name, str, default=""))
+    salt = str(typed_field(body, name, str, default=""))
+    check_encodable(salt, name)
+    return salt
 
 
 def _parse_num_answers(api: Api, body: JsonObject) -> int:
@@ -200,7 +202,7 @@ def _parse_prompt(api: Api, body: JsonObject) -> Prompt:
         if isinstance(text, list):
             raise RequestError("text: only one prompt per request is supported", param="text")
         return _text_prompt(text, "text")
-    return _token_prompt(tokens, "input_ids")
+    return token_prompt(tokens, "input_ids")
 
 
 def _parse_completion_prompt(body: JsonObject) -> Prompt:
@@ -213,7 +215,7 @@ def _parse_completion_prompt(body: JsonObject) -> Prompt:
         # One prompt in a list is that prompt, and engines give the same answer for both forms.
         body["prompt"] = prompt = prompt[0]
     if isinstance(prompt, list):
-        return _token_prompt(prompt, "prompt")
+        return token_prompt(prompt, "prompt")
     return _text_prompt(prompt, "prompt")
 
 
@@ -222,18 +224,20 @@ def _text_prompt(text: Any, param: str) -> TextPrompt:
         raise RequestError(f"{param}: expected text or tokens, got {_show(text)}", param=param)
     if not text:
         raise RequestError(f"{param}: empty", param=param)
-    _check_encodable(text, param)
+    check_encodable(text, param)
     return TextPrompt(text)
 
 
-def _check_encodable(text: str, param: str) -> None:
+def check_encodable(text: str, param: str) -> None:
+    """Raise RequestError where JSON brought half of a surrogate pair, which no text has."""
     try:
         text.encode()
     except UnicodeEncodeError:
         raise RequestError(f"{param}: not valid Unicode text", param=param) from None
 
 
-def _token_prompt(tokens: Any, param: str) -> TokenPrompt:
+def token_prompt(tokens: Any, param: str) -> TokenPrompt:
+    """Return a prompt of token ids. Raises: RequestError, if they are none."""
     if not isinstance(tokens, list) or any(type(token) is not int for token in tokens):
         raise RequestError(f"{param}: expected one list of token ids", param=param)
     if not tokens:
@@ -263,7 +267,7 @@ def _parse_message(message: Any) -> JsonObject:
         raise RequestError(
             f"messages: content: expected text, got {_show(content)}", param="messages"
         )
-    _check_encodable(content or "", "messages")
+    check_encodable(content or "", "messages")
     return {**message, "content": content or ""}
 
 

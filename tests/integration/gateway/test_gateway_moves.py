@@ -181,9 +181,16 @@ NO_MOVES: list[tuple[dict[str, Any], int, str]] = [
     ({"source": "a", "destination": "b"}, 400, "text and tokens"),
     ({"source": "a", "destination": "a", "tokens": [1]}, 400, "same pool"),
     ({"source": "c", "destination": "a", "tokens": [1]}, 503, "'c'"),
-    ({"source": "a", "destination": "b", "tokens": [-1]}, 400, "tokens"),
+    ({"source": "a", "destination": "b", "tokens": [-1]}, 400, "tokens: token ids are 0 to"),
     ({"source": "a", "destination": "b", "text": "x", "extra": 1}, 400, "expected"),
     ({"destination": "b", "text": "x"}, 400, "source"),
+    ({"source": "a", "destination": "b", "text": "\udc00"}, 400, "text: not valid Unicode"),
+    (
+        {"source": "a", "destination": "b", "tokens": [1], "cache_salt": "\ud800"},
+        400,
+        "cache_salt: not valid Unicode",
+    ),
+    ({"source": "a", "destination": "b", "tokens": [1 << 40]}, 400, "token ids are 0 to"),
 ]
 
 

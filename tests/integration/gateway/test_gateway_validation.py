@@ -57,6 +57,8 @@ async def assert_error(
         (COMPLETIONS, {"prompt": "w1", "model": 7}, "model: expected str"),
         (COMPLETIONS, {"prompt": "w1", "bootstrap_room": 7}, "set by the gateway"),
         (COMPLETIONS, {"prompt": "w1", "cache_salt": ["x"]}, "cache_salt: expected str"),
+        (COMPLETIONS, {"prompt": "w1", "cache_salt": "\ud800"}, "cache_salt: not valid Unicode"),
+        (COMPLETIONS, {"prompt": "w1", "extra_key": "\udfff"}, "extra_key: not valid Unicode"),
         (COMPLETIONS, {"prompt": "w1", "stream_options": 1}, "stream_options: expected dict"),
         (CHAT, {"messages": []}, "messages: empty"),
         (CHAT, {"messages": "hi"}, "messages: expected list"),
