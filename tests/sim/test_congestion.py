@@ -1,6 +1,6 @@
 """The paper's policy on links of any rate: it settles, and what it cannot send comes home."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -51,7 +51,7 @@ def run(workload: Workload, *faults: Fault, **limits: float) -> Watched:
 
     def start_limited(world: World) -> None:
         start(world)
-        policy._snapshot = replace(policy.snapshot, **limits)
+        policy._snapshot = policy.snapshot._replace(**limits)
 
     def act_watched(now_s: float) -> None:
         act(now_s)

@@ -106,7 +106,7 @@ def test_a_prefix_is_moved_to_where_the_request_is_computed() -> None:
     assert columns.prefill_end_s[1] == pytest.approx(100 + 4e6 / 2e6 + 0.2 + 1.0)
     egress = world.remotes["far"].egress
     assert egress is not None
-    assert egress.bytes_sent() == pytest.approx(1e7 + 4e6)
+    assert egress.reading()[0] == pytest.approx(1e7 + 4e6)
 
 
 def test_a_state_moves_with_its_prefix() -> None:

@@ -109,5 +109,5 @@ def test_utilisation_of_the_link_is_what_the_equations_say() -> None:
     world, columns = simulate(deployment, prompts, 0.8 * plan.lambda_max)
     link = world.remotes["prfaas"].egress
     assert link is not None
-    sent_per_s = link.bytes_sent() / columns.arrival_s[-1]
+    sent_per_s = link.reading()[0] / columns.arrival_s[-1]
     assert sent_per_s == pytest.approx(0.8 * plan.egress_bytes_per_s, rel=0.01)

@@ -52,8 +52,9 @@ class TableCurve:
     points: tuple[tuple[float, float], ...]
     scale: Scale = Scale.LOG
     _xs: tuple[float, ...] = field(init=False, repr=False, compare=False)
-    _slopes: tuple[float, ...] = field(init=False, repr=False, compare=False)
-    _pieces: tuple[Floats, ...] = field(init=False, repr=False, compare=False)
+    # Where each piece begins and its slope; what follows the last point is one too.
+    _pieces: tuple[tuple[float, float, float], ...] = field(init=False, repr=False, compare=False)
+    _columns: tuple[Floats, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.points:
@@ -66,20 +67,19 @@ class TableCurve:
             raise ConfigError("points: x must increase from point to point")
         slope = _linear_slope if self.scale is Scale.LINEAR else _log_slope
         object.__setattr__(self, "_xs", tuple(xs))
-        object.__setattr__(self, "_slopes", tuple(slope(*two) for two in pairwise(self.points)))
-        object.__setattr__(self, "_pieces", self._as_arrays())
+        slopes = [slope(*two) for two in pairwise(self.points)] or [0.0]
+        rises = (*slopes, slopes[-1])[: len(xs)]
+        pieces = [(*point, rise) for point, rise in zip(self.points, rises, strict=True)]
+        object.__setattr__(self, "_pieces", tuple(pieces))
+        object.__setattr__(self, "_columns", tuple(np.array(pieces, dtype=np.float64).T))
 
     def at(self, x: float) -> float:
         """Return the value at x; below 1, the value at 1."""
-        slopes = self._slopes
-        if not slopes:
-            return self.points[0][1]
-        x = max(x, 1.0)
-        piece = min(max(bisect_right(self._xs, x) - 1, 0), len(slopes))
-        x0, y0 = self.points[piece]
+        if x < 1:
+            x = 1.0
+        x0, y0, slope = self._pieces[max(bisect_right(self._xs, x) - 1, 0)]
         if x == x0:
             return y0
-        slope = slopes[min(piece, len(slopes) - 1)]
         if self.scale is Scale.LINEAR:
             return max(y0 + (x - x0) * slope, 0.0)
         try:
@@ -89,20 +89,13 @@ class TableCurve:
 
     def over(self, xs: Floats) -> Floats:
         """Return the values at all xs, of the same shape."""
-        if not self._slopes:
-            return np.full(np.shape(xs), self.points[0][1])
         xs = np.maximum(xs, 1.0)
-        piece = np.searchsorted(self._pieces[0][1:], xs, side="right")
-        x0, y0, slope = (column[piece] for column in self._pieces)
+        piece = np.searchsorted(self._columns[0][1:], xs, side="right")
+        x0, y0, slope = (column[piece] for column in self._columns)
         if self.scale is Scale.LINEAR:
             return np.asarray(np.maximum(y0 + slope * (xs - x0), 0.0))
         with np.errstate(over="ignore"):
             return np.asarray(y0 * (xs / x0) ** slope)
-
-    def _as_arrays(self) -> tuple[Floats, ...]:
-        """Return where each piece begins and its slope; what follows the last point is one too."""
-        columns = (*zip(*self.points, strict=True), (*self._slopes, *self._slopes[-1:]))
-        return tuple(np.array(column, dtype=np.float64) for column in columns)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values that `curve_from_json` reads."""

@@ -78,15 +78,14 @@ class LinkControl:
         """
         if self._is_closed_by(signal):
             return self.rule
-        falls = signal is not None and signal.backlog_s < self._wait_s
-        self._wait_s = signal.backlog_s if signal else 0.0
+        last_wait_s, self._wait_s = self._wait_s, signal.backlog_s if signal else 0.0
         if signal and self._is_alarming(signal):
-            if not falls:
+            if signal.backlog_s >= last_wait_s:
                 self._raise()
         elif self._factor > 1 and (signal is None or self._is_calm(signal)):
             self._lower()
         self._bandwidth = self._next_bandwidth(signal) if signal else Bandwidth.SCARCE
-        return self.rule
+        return LinkRule(self._bandwidth, self._factor, wait_s=self._wait_s)
 
     def _raise(self) -> None:
         self._full_at = max(self._full_at, self._factor)

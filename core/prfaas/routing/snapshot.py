@@ -130,8 +130,7 @@ class LinkRule(NamedTuple):
 OPEN_LINK = LinkRule()
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteRegion(Generic[Q]):
+class RemoteRegion(NamedTuple, Generic[Q]):
     """The prefill nodes of another region and the link to it.
 
     `tokens_per_s` is how fast a node prefills and `link_tokens_per_s` how many tokens' cache the
@@ -145,8 +144,7 @@ class RemoteRegion(Generic[Q]):
     link_tokens_per_s: float = math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot(Generic[Q]):
+class Snapshot(NamedTuple, Generic[Q]):
     """All nodes at one moment. `region` is where requests are decoded.
 
     `tokens_per_s` is how fast a local node prefills, in the unit of `RemoteRegion.tokens_per_s`.

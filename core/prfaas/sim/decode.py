@@ -131,7 +131,8 @@ class DecodeServer:
             self._version += 1
             return
         step_s = self._steps_s[len(active)] * self.slowness
-        wake_s = self._since_s + max(-active[-1][0] - self._steps, 0.0) * step_s
+        left = -active[-1][0] - self._steps
+        wake_s = self._since_s + left * step_s if left > 0 else self._since_s
         if step_s != self._step_s or wake_s < self._wake_s or self._wake_s <= self._since_s:
             self._step_s = step_s
             self._wake_s = wake_s

@@ -1,7 +1,7 @@
 """Virtual time: a queue of what happens next."""
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 Handler = Callable[[Any], None]
@@ -13,7 +13,7 @@ _MOST_EVENTS_PER_SLOT = 512
 _SLOTS_PER_LOOK = 64
 _MOVES_PER_EVENT = 2
 _SLOTS_PER_S = (1e-9, 1e9)
-_NEVER = 1 << 1100  # beyond the slot of any time that is finite
+_LAST_SLOT = 1e300  # of all times from there on
 
 
 class Events:
@@ -68,7 +68,17 @@ class Events:
     def at(self, time_s: float, handler: Handler, argument: Any = None) -> None:
         """Call the handler with the argument at the time, which is not before now."""
         self.added = serial = self.added + 1
-        self._put((time_s, serial, handler, argument))
+        try:
+            slot = int(time_s * self._slots_per_s)
+        except OverflowError:
+            slot = int(_LAST_SLOT)
+        if slot <= self._slot:
+            heappush(self._soon, (time_s, serial, handler, argument))
+        elif slot in self._slots:
+            self._slots[slot].append((time_s, serial, handler, argument))
+        else:
+            self._slots[slot] = [(time_s, serial, handler, argument)]
+            heappush(self._keys, slot)
 
     def run(self, until_s: float) -> bool:
         """Run all events up to a time; return True when none is left at all.
@@ -90,21 +100,6 @@ class Events:
             return True
         self.now_s = max(self.now_s, until_s)
         return False
-
-    def _put(self, event: Event) -> None:
-        try:
-            slot = int(event[0] * self._slots_per_s)
-        except OverflowError:
-            slot = _NEVER
-        if slot <= self._slot:
-            heappush(self._soon, event)
-            return
-        events = self._slots.get(slot)
-        if events is None:
-            self._slots[slot] = [event]
-            heappush(self._keys, slot)
-        else:
-            events.append(event)
 
     def _begin_slot(self) -> bool:
         """Go on to the next slot, this one being done; return whether there is one."""
@@ -137,11 +132,20 @@ class Events:
         slots_per_s = min(max(wanted_per_s, _SLOTS_PER_S[0]), _SLOTS_PER_S[1])
         if slots_per_s == self._slots_per_s:
             return
-        self._slots_per_s = slots_per_s
+        num_waiting = sum(len(events) for events in self._slots.values())
+        self._keep_until = num_events + num_waiting // _MOVES_PER_EVENT
+        self._spread(slots_per_s)
+
+    def _spread(self, slots_per_s: float) -> None:
+        """Put all that waits into slots of another width; nothing is left of the slot under way."""
         waiting = [event for events in self._slots.values() for event in events]
-        self._keep_until = num_events + len(waiting) // _MOVES_PER_EVENT
-        self._slots.clear()
-        self._keys.clear()
-        self._slot = int(self.now_s * self._slots_per_s)
+        self._slots_per_s = slots_per_s
+        self._slot = int(self.now_s * slots_per_s)
+        slots: dict[int, list[Event]] = {}
         for event in waiting:
-            self._put(event)
+            slots.setdefault(int(min(event[0] * slots_per_s, _LAST_SLOT)), []).append(event)
+        self._soon.extend(slots.pop(self._slot, ()))
+        heapify(self._soon)
+        self._slots = slots
+        self._keys = list(slots)
+        heapify(self._keys)

@@ -128,15 +128,10 @@ class FairLink:
         """The number of open flows."""
         return self._capped_count + self._share_count
 
-    def backlog_bytes(self) -> float:
-        """Return the bytes that exist and are not sent yet."""
+    def reading(self) -> tuple[float, float]:
+        """Return all bytes sent up to now, and those that exist and are not sent yet."""
         self._advance()
-        return max(self._ready_bytes - self.sent_bytes, 0.0)
-
-    def bytes_sent(self) -> float:
-        """Return all bytes sent up to now."""
-        self._advance()
-        return self.sent_bytes
+        return self.sent_bytes, max(self._ready_bytes - self.sent_bytes, 0.0)
 
     def sent_by_now(self) -> float:
         """Return the same without any effect: a reader must not change what is simulated."""
@@ -190,14 +185,16 @@ class FairLink:
         """Take the flow out of both sets and bring `remaining` up to date."""
         flow.serial = 0
         if flow.sharing:
-            flow.remaining = max((flow.mark - self._service) * flow.weight, 0.0)
+            left = (flow.mark - self._service) * flow.weight
+            flow.remaining = left if left > 0 else 0.0
             self._share_count -= 1
             self._share_weight -= flow.weight
             if not self._share_count:
                 self._begin_service()
         else:
             rate = flow.cap * flow.weight
-            flow.remaining = max(flow.remaining - rate * (self._since_s - flow.mark), 0.0)
+            left = flow.remaining - rate * (self._since_s - flow.mark)
+            flow.remaining = left if left > 0 else 0.0
             self._capped_count -= 1
             self._capped_rate = self._capped_rate - rate if self._capped_count else 0.0
 
@@ -212,7 +209,11 @@ class FairLink:
         """Find the level again, and when the next flow ends."""
         capped, shared = self._capped, self._shared
         while True:
-            level = self._find_level()
+            free = self.capacity - self._capped_rate
+            if self._share_count:
+                level = free / self._share_weight if free > 0 else 0.0
+            else:
+                level = _NEVER if free >= -1e-9 * self.capacity and self.capacity > 0 else 0.0
             while capped and capped[0][2].serial != capped[0][1]:
                 heappop(capped)
             if capped and -capped[0][0] > level:
@@ -225,23 +226,16 @@ class FairLink:
                 continue
             break
         self._level = level
-        self._prune()
+        if not self._serial & 63:
+            self._prune()
         self._wake()
-
-    def _find_level(self) -> float:
-        free = self.capacity - self._capped_rate
-        if self._share_count:
-            return max(free, 0.0) / self._share_weight
-        return _NEVER if free >= -1e-9 * self.capacity and self.capacity > 0 else 0.0
 
     def _switch(self, flow: Flow, to: Callable[[Flow], None]) -> None:
         self._leave(flow)
         to(flow)
 
     def _prune(self) -> None:
-        """Drop void entries before they outnumber the flows; looks at every 64th change."""
-        if self._serial & 63:
-            return
+        """Drop void entries before they outnumber the flows."""
         limit = 4 * self.flows + 64
         for heap in (self._capped, self._shared, self._ends):
             if len(heap) > limit:
@@ -256,7 +250,8 @@ class FairLink:
             self._wake_version += 1
             self._wake_s = _NEVER
             return
-        wake_s = self._since_s + max(ends[0][0] - self._service, 0.0) / self._level
+        left = ends[0][0] - self._service
+        wake_s = self._since_s + left / self._level if left > 0 else self._since_s
         if wake_s != self._wake_s:
             self._wake_s = wake_s
             self._wake_version = version = self._wake_version + 1

@@ -95,7 +95,9 @@ class IndexedNodes:
         if server is None:
             return ()
         backlog_tokens, in_flight = server.backlog_tokens, server.in_flight
-        tokens, holders = self.directory.longest(request.chain, request.prompt_tokens)
+        tokens = 0
+        if request.chain:
+            tokens, holders = self.directory.longest(request.chain, request.prompt_tokens)
         if not tokens:
             return (NodeState(server.record, in_flight, 0, 0.0, backlog_tokens),)
         if server.cache in holders:

@@ -9,6 +9,7 @@ from prfaas.workload.chain import Chain
 if TYPE_CHECKING:
     from prfaas.sim.colocated import ColocatedServer
     from prfaas.sim.decode import DecodeServer
+    from prfaas.sim.fleet import Region
     from prfaas.sim.prefill import PrefillServer
 
 MODEL = "sim"
@@ -20,16 +21,18 @@ class SimRequest:
     `attempt` grows with every retry, so that what belongs to an earlier one is known as void.
     `uncached_tokens` is what the prefill node computes, `flow` its transfer over a link.
     `reserved_at` is the prefill server that counts it and does not have it yet, `expected_at` the
-    decode server that does: what to give back when the attempt fails.
+    decode server that does: what to give back when the attempt fails. `region` prefills it, from
+    when it has a decision.
     """
 
     __slots__ = (
         "attempt", "avoid", "chain", "decision", "decoded_tokens", "expected_at", "flow", "index",
-        "output_tokens", "prompt_tokens", "reserved_at", "total_tokens", "uncached_tokens",
-        "work_tokens",
+        "output_tokens", "prompt_tokens", "region", "reserved_at", "total_tokens",
+        "uncached_tokens", "work_tokens",
     )  # fmt: skip
     model_id = MODEL
     residency = ""
+    region: "Region"
 
     def __init__(self, index: int, prompt_tokens: int, output_tokens: int, chain: Chain) -> None:
         self.index = index

@@ -14,6 +14,7 @@ from prfaas.sim.scenario import Deployment, Fault, Workload
 __all__ = ["Region", "World"]
 
 _NAN = float("nan")
+_ANSWERED = int(Outcome.ANSWERED)
 
 
 class World:
@@ -108,7 +109,7 @@ class World:
         prefill.reserve(request)
         decode.expect()
         request.expected_at = decode
-        region = self.fleet.regions[decision.prefill.region]
+        request.region = region = self.fleet.regions[decision.prefill.region]
         record.region[request.index] = region.index
         if region.offloads is None and decision.move is None:
             prefill.submit(request)
@@ -165,7 +166,7 @@ class World:
         if not request.decoded_tokens:
             record.prefill_start_s[index] = self.events.now_s
         record.uncached_tokens[index] = request.uncached_tokens
-        region = self._region_of(request)
+        region = request.region
         if region.egress is None:
             return
         sent_tokens = request.prompt_tokens
@@ -183,7 +184,7 @@ class World:
     def _on_prefill_done(self, request: SimRequest) -> None:
         if not request.decoded_tokens:
             self.record.prefill_end_s[request.index] = self.events.now_s
-        region = self._region_of(request)
+        region = request.region
         if self.deployment.chunk_tokens:
             self._admit((request, request.attempt))
         elif region.egress is None:
@@ -207,7 +208,7 @@ class World:
         server = request.expected_at
         if request.attempt != attempt or server is None:
             return
-        region = self._region_of(request)
+        region = request.region
         if region.offloads is not None:
             region.offloads.pop(request.index, None)
             if request.chain:
@@ -230,20 +231,10 @@ class World:
         index, now_s = request.index, self.events.now_s
         record = self.record
         record.finish_s[index] = now_s
-        record.outcome[index] = Outcome.ANSWERED
-        self._bound_first_token(index)
+        record.outcome[index] = _ANSWERED
+        if record.first_token_s[index] > now_s:  # its step has got faster meanwhile
+            record.first_token_s[index] = now_s
         self.ended += 1
-
-    def _bound_first_token(self, index: int) -> None:
-        """Note that the first token was there by now: its step may have got faster meanwhile."""
-        if self.record.first_token_s[index] > self.events.now_s:
-            self.record.first_token_s[index] = self.events.now_s
-
-    def _region_of(self, request: SimRequest) -> Region:
-        decision = request.decision
-        if decision is None:
-            raise AssertionError("a request under way has a decision")
-        return self.fleet.regions[decision.prefill.region]
 
     # Failures.
 
@@ -256,7 +247,8 @@ class World:
         index = request.index
         if request.decoded_tokens:  # what is decoded is computed again like a prompt
             request.prompt_tokens = self._prompts[index] + request.decoded_tokens
-            self._bound_first_token(index)
+            first_token_s = self.record.first_token_s[index]
+            self.record.first_token_s[index] = min(first_token_s, self.events.now_s)
         else:
             self.record.first_token_s[index] = _NAN
         self.record.kv_bytes[index] = 0.0
@@ -347,9 +339,10 @@ class World:
     def _act(self, _: None) -> None:
         """Let the policy act, and again in a period; while nothing is under way it need not."""
         self.policy.act(self.events.now_s)
-        self._acts = self.ended < self.arrived
-        if self._acts:
+        if self.ended < self.arrived:
             self._act_next()
+        else:
+            self._acts = False
 
     def _act_next(self) -> None:
         """Let the policy act at the next multiple of its period."""

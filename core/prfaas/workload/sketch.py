@@ -101,7 +101,9 @@ class LengthSketch:
                 self._sums = [total * kept for total in self._sums]
         weight = fade.weight
         tokens = tokens if tokens > 1 else 1.0
-        cell = min(int(math.log2(tokens) * _CELLS_PER_OCTAVE), _LAST_CELL)
+        cell = int(math.log2(tokens) * _CELLS_PER_OCTAVE)
+        if cell > _LAST_CELL:
+            cell = _LAST_CELL
         self._counts[cell] += weight
         self._sums[cell] += tokens * weight
 

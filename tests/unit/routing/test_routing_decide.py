@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -143,7 +142,7 @@ def test_the_decode_node_with_the_least_in_flight_decodes() -> None:
 
 def with_link(rule: LinkRule, *nodes: NodeState) -> Snapshot[Routable]:
     plain = snapshot(*nodes)
-    return replace(plain, remotes=tuple(replace(r, link=rule) for r in plain.remotes))
+    return plain._replace(remotes=tuple(r._replace(link=rule) for r in plain.remotes))
 
 
 def test_while_bandwidth_is_abundant_the_best_cache_anywhere_counts_and_moves() -> None:
@@ -182,7 +181,7 @@ def test_while_bandwidth_is_scarce_nothing_moves() -> None:
 def test_a_congested_link_brings_the_shortest_offloads_home(
     prompt_tokens: int, rule: LinkRule, reason: str
 ) -> None:
-    at = replace(with_link(rule, A, B, D), longest_wait_s=30.0)
+    at = with_link(rule, A, B, D)._replace(longest_wait_s=30.0)
     decision = decide(request(prompt_tokens), at, 0.0)
     assert isinstance(decision, Decision)
     assert decision.reason is Reason(reason)
@@ -208,7 +207,7 @@ def test_what_comes_home_is_refused_beyond_the_budget_and_short_prompts_never() 
     closed = LinkRule(closed=True)
     for backlog_tokens, retry_after_s in ((1000, None), (1001, 1.0), (1500, 5.0), (9000, 30.0)):
         local = replace_backlog(B, backlog_tokens)
-        at = replace(with_link(closed, A, local, D), absorb_tokens=1000, tokens_per_s=100.0)
+        at = with_link(closed, A, local, D)._replace(absorb_tokens=1000, tokens_per_s=100.0)
         outcome = decide(request(T + 1), at, 0.0)
         again = retry(request(T + 1), at, 0.0, failed=offload(), avoid=frozenset())
         short = decide(request(T), at, 0.0)
@@ -222,7 +221,7 @@ def test_what_comes_home_is_refused_beyond_the_budget_and_short_prompts_never() 
 
 def test_the_budget_is_not_for_prompts_that_were_to_be_local_anyway() -> None:
     local = replace_backlog(B, 5000)
-    at = replace(snapshot(local, node("b-prefill-1", backlog_tokens=5000), D), absorb_tokens=10)
+    at = snapshot(local, node("b-prefill-1", backlog_tokens=5000), D)._replace(absorb_tokens=10)
     first = decide(request(T), at, 0.0)
     assert isinstance(first, Decision)
     again = retry(request(T), at, 0.0, failed=first, avoid=frozenset({first.prefill.name}))
@@ -243,14 +242,14 @@ def test_of_several_regions_the_one_behind_the_better_link_prefills() -> None:
     for changed, prefill in (
         ((a, c), "a-prefill-0"),
         # 200 tokens at 1 per second against 700.
-        ((replace(a, link=LinkRule(wait_s=499)), c), "a-prefill-0"),
-        ((replace(a, link=LinkRule(wait_s=701)), c), "c-prefill-0"),
-        ((replace(a, link_tokens_per_s=0.25), c), "c-prefill-0"),
-        ((a, replace(c, tokens_per_s=4.0)), "c-prefill-0"),
-        ((replace(a, link=LinkRule(closed=True)), c), "c-prefill-0"),
-        ((replace(a, link=LinkRule(threshold_factor=1.5)), c), "a-prefill-0"),
+        ((a._replace(link=LinkRule(wait_s=499)), c), "a-prefill-0"),
+        ((a._replace(link=LinkRule(wait_s=701)), c), "c-prefill-0"),
+        ((a._replace(link_tokens_per_s=0.25), c), "c-prefill-0"),
+        ((a, c._replace(tokens_per_s=4.0)), "c-prefill-0"),
+        ((a._replace(link=LinkRule(closed=True)), c), "c-prefill-0"),
+        ((a._replace(link=LinkRule(threshold_factor=1.5)), c), "a-prefill-0"),
     ):
-        decision = decide(request(T * 2), replace(plain, remotes=changed), 0.0)
+        decision = decide(request(T * 2), plain._replace(remotes=changed), 0.0)
         assert isinstance(decision, Decision)
         assert decision.prefill.name == prefill, changed
 

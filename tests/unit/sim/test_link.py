@@ -151,8 +151,7 @@ class Rig:
         self.ended_s[index] = self.events.now_s
 
     def _sample(self, _: None) -> None:
-        backlog = self.link.backlog_bytes()
-        self.samples.append((self.events.now_s, self.link.bytes_sent(), backlog))
+        self.samples.append((self.events.now_s, *self.link.reading()))
 
 
 TIMES = st.floats(0, 60).map(lambda value: round(value, 3))
@@ -202,7 +201,7 @@ def test_flows_end_when_water_filling_says(
         assert link_backlog >= 0
         assert link_backlog == pytest.approx(backlog, rel=1e-6, abs=1e-6 * total)
     assert rig.link.flows == 0
-    assert rig.link.backlog_bytes() <= 1e-6 * sum(job.size_bytes for job in jobs)
+    assert rig.link.reading()[1] <= 1e-6 * sum(job.size_bytes for job in jobs)
 
 
 def run_jobs(jobs: list[Job], rate: float) -> Rig:
@@ -258,7 +257,7 @@ def test_a_cancelled_flow_makes_room() -> None:
     gone.cancel_s = 2.0
     rig = run_jobs([gone, plain(0, 2e6)], 1e6)
     assert rig.ended_s == {1: pytest.approx(3.0)}
-    assert rig.link.bytes_sent() == pytest.approx(3e6)
+    assert rig.link.reading()[0] == pytest.approx(3e6)
 
 
 def test_cancelling_twice_or_after_the_end_does_nothing() -> None:
@@ -266,7 +265,7 @@ def test_cancelling_twice_or_after_the_end_does_nothing() -> None:
     rig.link.cancel(rig.flows[0])
     rig.link.cancel(rig.flows[0])
     assert rig.link.flows == 0
-    assert rig.link.bytes_sent() == pytest.approx(1e6)
+    assert rig.link.reading()[0] == pytest.approx(1e6)
 
 
 def test_ends_stay_exact_late_in_a_long_run() -> None:

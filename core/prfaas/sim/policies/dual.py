@@ -96,14 +96,12 @@ class DualTimescalePolicy(ThresholdPolicy):
             self._replan(now_s)
 
     def _signal(self, name: str, link: "FairLink") -> LinkSignal:
-        sent_bytes = link.bytes_sent()
+        sent_bytes, backlog_bytes = link.reading()
         passed_bytes, self._sent_bytes[name] = sent_bytes - self._sent_bytes[name], sent_bytes
-        if not link.capacity:
+        capacity = link.capacity
+        if not capacity:
             return LinkSignal(0.0, 0.0, up=False)
-        return LinkSignal(
-            utilisation=passed_bytes / _SIGNAL_S / link.capacity,
-            backlog_s=link.backlog_bytes() / link.capacity,
-        )
+        return LinkSignal(passed_bytes / _SIGNAL_S / capacity, backlog_bytes / capacity)
 
     def _replan(self, now_s: float) -> None:
         seen = self._demand.seen(at_s=now_s)

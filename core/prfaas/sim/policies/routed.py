@@ -1,6 +1,5 @@
 """Policies that route by the gateway's own `decide`."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from prfaas.routing import (
@@ -64,12 +63,12 @@ class ThresholdPolicy:
     def set_threshold(self, threshold_tokens: int) -> None:
         """Offload above another threshold from now on."""
         self.threshold_tokens = threshold_tokens
-        self._snapshot = replace(self.snapshot, threshold_tokens=threshold_tokens)
+        self._snapshot = self.snapshot._replace(threshold_tokens=threshold_tokens)
 
     def set_links(self, rules: dict[str, LinkRule]) -> None:
         """Follow these rules of the links, by region, from now on."""
-        remotes = tuple(replace(r, link=rules[r.region]) for r in self.snapshot.remotes)
-        self._snapshot = replace(self.snapshot, remotes=remotes)
+        remotes = tuple([r._replace(link=rules[r.region]) for r in self.snapshot.remotes])
+        self._snapshot = self.snapshot._replace(remotes=remotes)
 
 
 def _remote(world: "World", region: "Region") -> RemoteRegion[SimRequest]:
