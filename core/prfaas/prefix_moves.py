@@ -23,6 +23,8 @@ MAX_ANSWER_BYTES = 40 << 20
 _MAX_LINE_BYTES = 64 << 10
 _MAX_TEXT = 4096
 _MAX_PAGES = 1 << 24
+_MAX_BYTES = 1 << 50
+_MAX_SECONDS = 1e6
 TOKEN_BYTES = 4
 
 
@@ -93,16 +95,16 @@ class FetchAnswer:
             ProtocolError: it is something else.
         """
         try:
-            return cls(
-                outcome=Outcome(raw["outcome"]),
-                tokens=int(raw["tokens"]),
-                had_tokens=int(raw["had_tokens"]),
-                num_bytes=int(raw["num_bytes"]),
-                seconds=float(raw["seconds"]),
-                detail=str(raw["detail"])[:_MAX_TEXT],
+            outcome, detail = Outcome(raw["outcome"]), str(raw["detail"])[:_MAX_TEXT]
+            seconds = float(raw["seconds"])
+            tokens, had_tokens, num_bytes = (
+                _whole(raw, name, 0, _MAX_BYTES) for name in ("tokens", "had_tokens", "num_bytes")
             )
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise ProtocolError(f"answer to a fetch: {error}") from None
+        if not 0 <= seconds <= _MAX_SECONDS:
+            raise ProtocolError(f"answer to a fetch: {seconds} s")
+        return cls(outcome, tokens, had_tokens, num_bytes, seconds, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,5 +171,5 @@ def _text(head: Mapping[str, Any], name: str, *, default: str | None = None) -> 
 def _whole(head: Mapping[str, Any], name: str, low: int, high: int) -> int:
     value = head.get(name)
     if type(value) is not int or not low <= value <= high:
-        raise ProtocolError(f"move of a prefix: {name} {value!r}: allowed is {low} to {high}")
+        raise ProtocolError(f"move of a prefix: {name} {value!r:.40}: allowed is {low} to {high}")
     return value

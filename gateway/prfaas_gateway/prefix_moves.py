@@ -199,7 +199,9 @@ class PrefixMoves:
         )
         try:
             answer = await self._ask(destination.pool_url, wanted)
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, ProtocolError) as error:
+            if max(answer.tokens, answer.had_tokens) > prompt.num_tokens:
+                raise ProtocolError(f"{answer.tokens} tokens of a prompt of {prompt.num_tokens}")
+        except Exception as error:  # it runs in a shared group: it must not end that
             answer = FetchAnswer(Outcome.FAILED, detail=str(error) or type(error).__name__)
         if answer.outcome is Outcome.FAILED:
             logger.warning("%s to %s: %s", source.name, destination.name, answer.detail)
