@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from prfaas_gateway.engine_fields import SET_BY_GATEWAY, check_fields
 from prfaas_gateway.errors import RequestError
 from prfaas_gateway.limits import check_limits, named_tokens
 
@@ -71,7 +72,6 @@ class InferenceRequest:
 
 
 TOO_DEEP = "the body is nested too deep"
-_SET_BY_GATEWAY = ("bootstrap_host", "bootstrap_port", "bootstrap_room")
 _PER_LEG = ("stream", "stream_options", "rid")
 _PER_ANSWER = ("n", "seed")
 
@@ -100,9 +100,7 @@ def parse_inference(api: Api, raw: bytes) -> InferenceRequest:
 
 def _parse_inference(api: Api, raw: bytes) -> InferenceRequest:
     body = parse_object(raw)
-    for name in _SET_BY_GATEWAY:
-        if body.get(name) is not None:
-            raise RequestError(f"{name} is set by the gateway", param=name)
+    check_fields(body)
     num_answers = _parse_num_answers(api, body)
     check_limits(body)
     stream = typed_field(body, "stream", bool, default=False)
@@ -110,7 +108,7 @@ def _parse_inference(api: Api, raw: bytes) -> InferenceRequest:
     if body.get("stream_options") is not None:
         decode_body["stream_options"] = typed_field(body, "stream_options", dict, default={})
     prompt = _parse_prompt(api, body)
-    left_out = _PER_LEG + _SET_BY_GATEWAY + (_PER_ANSWER if num_answers > 1 else ())
+    left_out = _PER_LEG + SET_BY_GATEWAY + (_PER_ANSWER if num_answers > 1 else ())
     # To OpenAI's clients null means the default; SGLang refuses it for some fields.
     shared = {k: v for k, v in body.items() if k not in left_out and v is not None}
     return InferenceRequest(
@@ -131,12 +129,16 @@ def _parse_inference(api: Api, raw: bytes) -> InferenceRequest:
 def parse_object(raw: bytes) -> JsonObject:
     """Return a body that is a JSON object. Raises: RequestError."""
     try:
-        body = json.loads(raw)
+        body = json.loads(raw, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the body is not valid JSON: {error}") from None
     if not isinstance(body, dict):
         raise RequestError("the body is not a JSON object")
     return body
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def typed_field(body: JsonObject, name: str, kind: type, *, default: Any) -> Any:
@@ -189,13 +191,13 @@ def _parse_max_tokens(api: Api, body: JsonObject) -> int | None:
 
 
 def _parse_prompt(api: Api, body: JsonObject) -> Prompt:
+    if api is not Api.GENERATE and body.get("input_ids") is not None:
+        raise RequestError("input_ids is not supported", param="input_ids")
     if api is Api.CHAT:
         return parse_chat(body)
     if api is Api.COMPLETIONS:
         return _parse_completion_prompt(body)
     text, tokens = body.get("text"), body.get("input_ids")
-    if body.get("input_embeds") is not None:
-        raise RequestError("input_embeds is not supported", param="input_embeds")
     if (text is None) == (tokens is None):
         raise RequestError("exactly one of text and input_ids is needed", param="text")
     if text is not None:

@@ -75,10 +75,10 @@ def _flat(value: Any) -> Iterable[Any]:
 def _token_id(name: str, value: Any) -> int:
     try:
         token = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         token = -1
     if isinstance(value, float | bool) or not 0 <= token <= _MAX_TOKEN_ID:
-        raise RequestError(f"{name}: {value!r} is not a token id", param=name)
+        raise RequestError(f"{name}: {value!r:.40} is not a token id", param=name)
     return token
 
 
@@ -87,5 +87,5 @@ def _check_pattern(pattern: Any) -> None:
         raise RequestError("stop_regex: expected text", param="stop_regex")
     try:
         re.compile(pattern)
-    except re.error as error:
+    except (re.error, OverflowError) as error:
         raise RequestError(f"stop_regex: {error}", param="stop_regex") from None
