@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ _RECAP = re.compile(r"^(\S+) +: ok=(\d+) +changed=(\d+) +unreachable=(\d+) +fail
 _MESSAGE = re.compile(r'"(msg|stderr)": ("(?:[^"\\]|\\.)*")')
 _INVENTORY_TIMEOUT_S = 60.0
 _MAX_FAILURES = 20
+_END_S = 20.0
 
 
 @dataclass(slots=True)
@@ -71,15 +74,20 @@ def read_inventory(path: Path) -> dict[str, Any]:
         PreflightError: ansible is not installed.
         StateError: the inventory cannot be read.
     """
-    done = subprocess.run(
-        [_program("ansible-inventory"), "-i", str(path), "--list"],
-        env=_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_INVENTORY_TIMEOUT_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [_program("ansible-inventory"), "-i", str(path), "--list"],
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_INVENTORY_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        text = f"ansible-inventory gave no answer in {_INVENTORY_TIMEOUT_S:g} s"
+        raise StateError(f"--inventory {path}: {text}") from None
     if done.returncode:
         raise StateError(f"--inventory {path}: {done.stderr.strip()[-500:]}")
     return dict(json.loads(done.stdout))
@@ -116,19 +124,35 @@ def play(
         ) as process,
     ):
         assert process.stdout is not None
-        for line in process.stdout:
-            file.write(line)
-            task = played.take(line.rstrip("\n"))
-            if task is not None:
-                output.step(task)
+        try:
+            for line in process.stdout:
+                file.write(line)
+                task = played.take(line.rstrip("\n"))
+                if task is not None:
+                    output.step(task)
+        except BaseException:
+            _end(process)
+            raise
     if process.returncode:
         raise StateError(_failure(played, process.returncode, log))
     return played
 
 
+def _end(process: "subprocess.Popen[str]") -> None:
+    """End a playbook that nobody waits for any more: `timeout` hands on what it gets, and has a
+    process group of its own, so that no Ctrl-C of the terminal reaches it."""
+    process.terminate()
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 def _failure(played: Played, status: int, log: Path) -> str:
     first = played.failures[0] if played.failures else f"ansible-playbook ended with {status}"
-    more = f" (and {len(played.failures) - 1} more)" if len(played.failures) > 1 else ""
+    others = {line.split(":", 1)[0] for line in played.failures} - {first.split(":", 1)[0]}
+    more = f" (and {len(others)} more)" if others else ""
     return f"{first}{more}; what is done stays: run the command again to go on; see {log}"
 
 

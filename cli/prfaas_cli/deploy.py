@@ -1,15 +1,14 @@
-"""`prfaasctl deploy`: two emulated regions with real engines behind one API, in one command."""
+"""`prfaasctl deploy`: emulated regions with real engines behind one API, in one command."""
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
 from prfaas.errors import ConfigError, PrfaasError, StateError
+from prfaas_cli.endings import ENDINGS, signals_interrupt
 from prfaas_cli.place import (
     DEFAULT_NAME,
     DEFAULT_STATE_DIR,
@@ -19,14 +18,13 @@ from prfaas_cli.place import (
     StateDirOption,
 )
 
-_TERMINATED = 143
 DEFAULT_RATE, DEFAULT_RTT = "100gbit", "20ms"
 
 
 def deploy(
     regions: Annotated[
         str | None,
-        typer.Option(help="Two names: the first prefills long prompts, the second decodes."),
+        typer.Option(help="Names, as in a,b: the last decodes, the others prefill long prompts."),
     ] = None,
     topology: Annotated[
         Path | None,
@@ -47,12 +45,13 @@ def deploy(
         typer.Option(help="sglang, or twin: profiles in the place of compute (see docs/twin.md)."),
     ] = "sglang",
     instances: Annotated[
-        str,
-        typer.Option(help="Prefills of the first region; prefills, decodes of the second."),
-    ] = "1,1,1",
+        str | None,
+        typer.Option(help="Prefills of each region, then decodes of the last; 1,1,1."),
+    ] = None,
     profiles: Annotated[
-        str, typer.Option(help="Twins: a profile (name or file) for each region.")
-    ] = "paper-1t-h200,paper-1t-h20",
+        str | None,
+        typer.Option(help="Twins: a profile (name or file) for each region; the paper's."),
+    ] = None,
     scale: Annotated[
         float, typer.Option(help="Twins: what bytes of caches and the link's rate are divided by.")
     ] = 1000.0,
@@ -114,26 +113,26 @@ def deploy(
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     as_json: JsonOption = False,
 ) -> None:
-    """Start two emulated regions, the link, engines and gateway."""
+    """Start emulated regions, the links, engines and gateway."""
     from prfaas_cli.deploy_topology import chosen_regions, read_topology
-    from prfaas_cli.deploy_twin import default_threshold, parse_instances
+    from prfaas_cli.deploy_twin import default_threshold, parse_instances, parse_profiles
     from prfaas_cli.options import DeployOptions, check_options, find_model
     from prfaas_cli.output import Output
 
     place = Place.of(state_dir, name)
-    parts = tuple(part.strip() for part in profiles.split(","))
     check_target(target, inventory, regions, plan=plan)
     if inventory is not None:
         from prfaas_cli.deploy_inventory import InventoryChoices, deploy_inventory
 
+        chosen = chosen_regions(regions, "")
         choices = InventoryChoices(
             inventory=inventory,
-            regions=chosen_regions(regions, ""),
+            regions=chosen,
             engine=engine,
             security=security,
             model=model,
             threshold_tokens=threshold,
-            profiles=parts,
+            profiles=parse_profiles(profiles, len(chosen)),
             scale=scale,
             dilation=dilation,
         )
@@ -143,8 +142,9 @@ def deploy(
     if topology is not None and (link_rate is not None or link_rtt is not None):
         raise ConfigError("--topology: says what the links are; leave --link-rate, --link-rtt out")
     topology_text = read_topology(topology)
+    chosen = chosen_regions(regions, topology_text)
     options = DeployOptions(
-        regions=chosen_regions(regions, topology_text),
+        regions=chosen,
         model_path=find_model(model),
         port=port,
         threshold_tokens=default_threshold(engine) if threshold is None else threshold,
@@ -159,8 +159,8 @@ def deploy(
         role_switch=role_switch,
         cache_events=cache_events,
         engine=engine,
-        instances=parse_instances(instances),
-        profiles=parts,
+        instances=parse_instances(instances, len(chosen)),
+        profiles=parse_profiles(profiles, len(chosen)),
         scale=scale,
         dilation=dilation,
         pool_bytes=pool_bytes,
@@ -199,7 +199,7 @@ class _Deploy:
         warnings = check_machine(self._place, self._options, fresh=running is None)
         for warning in warnings:
             self._output.note(f"prfaasctl: warning: {warning}")
-        with _signals_interrupt(), self._place.locked():
+        with signals_interrupt(), self._place.locked():
             if self._place.read_deployment() != running:
                 raise StateError(f"{self._place.name} changed just now; run the command again")
             self._run_locked(fresh=running is None)
@@ -228,7 +228,7 @@ class _Deploy:
                 self._clean_up(keep_logs=True)
             raise
         except BaseException:
-            # Ctrl-C, SIGTERM or a defect: whatever it was, nothing half-made stays behind.
+            # Ctrl-C, SIGTERM, a closed terminal or a defect: nothing half-made stays behind.
             if fresh:
                 self._clean_up(keep_logs=False)
             raise
@@ -286,7 +286,7 @@ class _Deploy:
         return not problems_of(Observed.of(self._place))
 
     def _clean_up(self, *, keep_logs: bool) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ENDINGS:
             signal.signal(number, signal.SIG_IGN)
         from prfaas_cli.sweep import sweep
 
@@ -299,12 +299,14 @@ class _Deploy:
     def _show_plan(self) -> None:
         from prfaas_cli.deploy_topology import link_lines
 
-        first, second = self._options.regions
         options = self._options
+        for region in options.regions[:-1]:
+            self._output.note(
+                f"region {region}: prefill of prompts over {options.threshold_tokens} tokens"
+            )
         self._output.note(
-            f"region {first}: prefill of prompts over {options.threshold_tokens} tokens"
+            f"region {options.home}: gateway, etcd, prefill of shorter prompts, decode"
         )
-        self._output.note(f"region {second}: gateway, etcd, prefill of shorter prompts, decode")
         for line in link_lines(self._place.name, options):
             self._output.note(line)
         for line in _engine_lines(options):
@@ -363,17 +365,3 @@ def _longest(times: dict[str, float]) -> str:
         for (text, done_s), (_, before_s) in zip(ordered, [("", 0.0), *ordered], strict=False)
     ]
     return ", ".join(f"{text} {gap_s:.1f} s" for gap_s, text in sorted(gaps, reverse=True)[:3])
-
-
-@contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """Let SIGTERM end the command as Ctrl-C does, with its own exit code."""
-
-    def terminate(_number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(_TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

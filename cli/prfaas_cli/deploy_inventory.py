@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 from prfaas.errors import ConfigError, StateError
 from prfaas_cli.ansible_run import play, playbooks, read_inventory
+from prfaas_cli.endings import signals_interrupt
 from prfaas_cli.failures import ProblemsError
 from prfaas_cli.inventory import (
     InventoryHost,
@@ -65,7 +66,7 @@ def deploy_inventory(
     hosts = found.hosts
     for line in plan_lines(hosts, choices):
         output.note(line)
-    with place.locked():
+    with signals_interrupt(), place.locked():
         _require_same(place, choices)
         place.logs.mkdir(exist_ok=True)
         variables = _variables(place, choices, has_package=found.has_package)
@@ -105,11 +106,7 @@ def destroy_inventory(place: Place, output: Output, *, timeout_s: float = 1800.0
         StateError: a host failed or cannot be reached.
     """
     deployment = place.require_deployment()
-    inventory = Path(deployment["inventory"])
-    if not inventory.exists():
-        raise StateError(
-            f"the inventory {inventory} is gone; bring it back to remove what it names"
-        )
+    inventory = deployed_inventory(deployment)
     place.logs.mkdir(exist_ok=True)
     play(
         "uninstall.yml",
@@ -119,6 +116,14 @@ def destroy_inventory(place: Place, output: Output, *, timeout_s: float = 1800.0
         output=output,
         timeout_s=timeout_s,
     )
+
+
+def deployed_inventory(deployment: Mapping[str, Any]) -> Path:
+    """Return the inventory that a deployment was made with. Raises: StateError: it is gone."""
+    inventory = Path(deployment["inventory"])
+    if not inventory.exists():
+        raise StateError(f"the inventory {inventory} is gone; bring it back: it names the hosts")
+    return inventory
 
 
 def is_of_inventory(place: Place) -> bool:
@@ -170,7 +175,7 @@ def _variables(place: Place, choices: InventoryChoices, *, has_package: bool) ->
         "prfaas_engine": choices.engine,
         "prfaas_prfaasctl": str(Path(sys.executable).with_name("prfaasctl")),
         "certs_dir": str(place.certificates),
-        **({} if has_package else _release(place)),
+        **({} if has_package else release_of(place)),
     }
     if choices.engine == "twin":
         found["prfaas_device"] = "cpu"
@@ -186,12 +191,14 @@ def _variables(place: Place, choices: InventoryChoices, *, has_package: bool) ->
     return found
 
 
-def _release(place: Place) -> dict[str, str]:
+def release_of(place: Place) -> dict[str, str]:
     """Return what hosts install: of a source tree a wheel of it, else this version."""
     root = playbooks().parent
     if not (root / "pyproject.toml").exists():
         return {"prfaas_requirement": f"prfaas=={version('prfaas')}"}
     folder = place.directory / "wheel"
+    for old in folder.glob("*.whl"):
+        old.unlink()
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
     command += ["--quiet", "--disable-pip-version-check", "-w", str(folder), str(root)]
     done = subprocess.run(

@@ -1,5 +1,6 @@
 """What a command says: its result on stdout, notes and progress on stderr."""
 
+import contextlib
 import json
 import math
 import sys
@@ -25,9 +26,10 @@ class Output:
         return time.monotonic() - self._began_s
 
     def note(self, text: str) -> None:
-        """Say something on the way, on stderr."""
-        sys.stderr.write(f"{harmless(text)}\n")
-        sys.stderr.flush()
+        """Say something on the way, on stderr; that nobody reads it any more changes nothing."""
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"{harmless(text)}\n")
+            sys.stderr.flush()
 
     def step(self, text: str) -> None:
         """Say that something is done or under way, with the seconds since the begin."""

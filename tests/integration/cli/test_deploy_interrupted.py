@@ -63,7 +63,9 @@ def deploy(tmp_path: Path) -> Iterator[Deploy]:
     sweep(deploy.place, keep_logs=False, say=lambda _: None)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 130)]
+)
 @pytest.mark.parametrize("moment", ["regions and wires", "supervisor", "etcd"])
 def test_a_signal_in_mid_deploy_leaves_nothing(
     deploy: Deploy, moment: str, number: int, code: int
@@ -75,6 +77,25 @@ def test_a_signal_in_mid_deploy_leaves_nothing(
     assert "Traceback" not in deploy.text()
     assert ("prfaasctl: error: interrupted" in deploy.text()) == (code == 130)
     assert not deploy.place.root.exists()
+    deploy.assert_nothing_left()
+
+
+def test_a_terminal_that_is_gone_keeps_nothing_from_being_removed(deploy: Deploy) -> None:
+    reader, writer = os.openpty()
+    command = subprocess.Popen(
+        [sys.executable, "-m", "prfaas_cli", *deploy.argv, *deploy.flags],
+        stdin=subprocess.DEVNULL,
+        stdout=writer,
+        stderr=writer,
+    )
+    with command:
+        os.close(writer)
+        said = b""
+        while b"s  etcd" not in said:
+            said += os.read(reader, 4096)
+        os.close(reader)
+        command.send_signal(signal.SIGHUP)
+        assert command.wait(40) == 130
     deploy.assert_nothing_left()
 
 
