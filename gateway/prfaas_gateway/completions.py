@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import aclosing, closing, contextmanager
 
 from aiohttp import web
 
@@ -18,7 +18,7 @@ from prfaas_gateway.gateway import GATEWAY, TRACE, Gateway
 from prfaas_gateway.inference import Api, InferenceRequest, parse_inference
 from prfaas_gateway.leg import Answer, StreamBroken
 from prfaas_gateway.limits import check_vocabulary
-from prfaas_gateway.many_answers import job_of, opened, send_merged, whole_of
+from prfaas_gateway.many_answers import job_of, merged_parts, opened, whole_of
 from prfaas_gateway.output_count import OutputCount
 from prfaas_gateway.requirements import residency_of
 from prfaas_gateway.responses import CLIENT_GONE_STATUS, error_event, error_response
@@ -66,8 +66,10 @@ async def _answer(request: web.Request, gateway: Gateway, trace: Trace) -> web.S
                     response = _response_head(answer, job.request)
                     if job.request.num_answers > 1 and answer.status < 400:
                         async with opened(gateway.dispatcher, job, answer) as answers:
-                            return await _send_many(request, response, answers)
-                    return await _send(request, response, answer, gateway, trace)
+                            if answer.response is None:
+                                answers = [whole_of(answers)]
+                            return await _send(request, response, answers)
+                    return await _send(request, response, [answer])
         except TimeoutError:
             error = ServiceError(Reason.DEADLINE_EXCEEDED, f"no answer within {timeout_s:g} s")
         if response is None or not response.prepared:
@@ -148,70 +150,38 @@ def _check_length(job: Job, limit_tokens: int) -> None:
 def _response_head(answer: Answer, request: InferenceRequest) -> web.StreamResponse:
     response = web.StreamResponse(status=answer.status)
     response.content_type = answer.content_type
-    if answer.response is None:
-        response.content_length = len(answer.first)
-    elif request.stream:
+    if answer.response is not None and request.stream:
         response.headers["Cache-Control"] = "no-cache"
     return response
 
 
 async def _send(
-    request: web.Request,
-    response: web.StreamResponse,
-    answer: Answer,
-    gateway: Gateway,
-    trace: Trace,
+    request: web.Request, response: web.StreamResponse, answers: Sequence[Answer]
 ) -> web.StreamResponse:
-    """Pass the answer on as it comes."""
-    _note_begun(answer, gateway, trace)
-    count = OutputCount()
-    count.take(answer.first)
+    """Pass answers on as they come, several as one stream; count what passes."""
+    gateway, trace, client = request.app[GATEWAY], request[TRACE], request.get(CLIENT)
+    first, count = answers[0], OutputCount()
+    _note_begun(first, gateway, trace)
+    if first.response is None:
+        response.content_length = len(first.first)
     await response.prepare(request)
-    last = answer.first
-    await write_part(request, response, last)
+    last = b""
+    parts = first.parts() if len(answers) == 1 else merged_parts(answers)
     try:
-        async for chunk in answer.rest():
-            last = chunk
-            count.take(chunk)
-            await write_part(request, response, chunk)
+        async with aclosing(parts):
+            async for last in parts:
+                count.take(last)
+                await write_part(request, response, last)
     except StreamBroken as broken:
         error = _note_broken(broken, gateway, trace)
         mid_event = not last.endswith(b"\n\n")
         return await _end_broken(request, response, error, mid_event=mid_event)
     finally:
-        client = request.get(CLIENT)
         if client is not None:
             client.add_output(count.tokens)
     await response.write_eof()
     if count.tokens:
         gateway.scheduler.demand.note_output(count.tokens, at_s=time.time())
-    return response
-
-
-async def _send_many(
-    request: web.Request, response: web.StreamResponse, answers: Sequence[Answer]
-) -> web.StreamResponse:
-    """Pass several answers on as one."""
-    gateway, trace, client = request.app[GATEWAY], request[TRACE], request.get(CLIENT)
-    count = OutputCount()
-    _note_begun(answers[0], gateway, trace)
-    if answers[0].response is None:
-        body = whole_of(answers)
-        count.take(body)
-        response.content_length = len(body)
-    await response.prepare(request)
-    try:
-        if answers[0].response is None:
-            await write_part(request, response, body)
-        else:
-            await send_merged(request, response, answers, count)
-    except StreamBroken as broken:
-        error = ServiceError(Reason.DECODE_LOST, f"a decode node went away: {broken}")
-        return await _end_broken(request, response, error, mid_event=False)
-    finally:
-        if client is not None:
-            client.add_output(count.tokens)
-    await response.write_eof()
     return response
 
 
@@ -224,8 +194,7 @@ def _note_demand(job: Job, gateway: Gateway) -> None:
 
 
 def _note_broken(broken: StreamBroken, gateway: Gateway, trace: Trace) -> ServiceError:
-    assert trace.decision is not None
-    node = trace.decision.decode
+    node = broken.node
     gateway.fleet.note_unreachable(node)
     logger.warning("%s: stream from %s broke: %s", trace.request_id, node.name, broken)
     return ServiceError(Reason.DECODE_LOST, f"decode node {node.name} went away: {broken}")

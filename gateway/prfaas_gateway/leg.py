@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -54,6 +54,10 @@ class LegFailure:
 class StreamBroken(Exception):  # noqa: N818 - what happened, not an error class of ours
     """The decode node went away in the middle of its answer."""
 
+    def __init__(self, node: NodeRecord, text: str) -> None:
+        super().__init__(text)
+        self.node = node
+
 
 @dataclass(slots=True)
 class Answer:
@@ -63,25 +67,27 @@ class Answer:
     abort the request.
     """
 
+    node: NodeRecord
     status: int
     content_type: str
     first: bytes
     response: aiohttp.ClientResponse | None = None
     resources: ExitStack = field(default_factory=ExitStack)
 
-    async def rest(self) -> AsyncIterator[bytes]:
-        """Yield what follows `first`, unchanged, as it comes.
+    async def parts(self) -> AsyncGenerator[bytes]:
+        """Yield `first` and what follows, unchanged, as it comes.
 
         Raises:
             StreamBroken: the answer ends before its end.
         """
+        yield self.first
         if self.response is None:
             return
         try:
             async for chunk in self.response.content.iter_any():
                 yield chunk
         except (aiohttp.ClientError, OSError) as error:
-            raise StreamBroken(str(error) or type(error).__name__) from None
+            raise StreamBroken(self.node, str(error) or type(error).__name__) from None
 
     def close(self) -> None:
         """Give back the connection, or cut it where the answer is unfinished."""
@@ -211,11 +217,11 @@ class LegRunner:
         if stream and response.status < 300 and content_type == "text/event-stream":
             first = await _first_event(response)
             abort = find_abort_in_events(first)
-            answer = Answer(response.status, content_type, first, response)
+            answer = Answer(node, response.status, content_type, first, response)
         else:
             first = await response.read()
             abort = find_abort(first) if response.status < 300 else None
-            answer = Answer(response.status, content_type, first)
+            answer = Answer(node, response.status, content_type, first)
         if abort and not abort.is_clients_fault:
             return _engine_failure(node, abort.code, abort.message)
         if stream and not first:

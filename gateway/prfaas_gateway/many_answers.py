@@ -5,19 +5,15 @@ The first attempt goes ahead, so that the others find the prompt cached where it
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
-
-from aiohttp import web
 
 from prfaas.reasons import Reason
 from prfaas_gateway.answer_merge import EventMerger, merge_answers
 from prfaas_gateway.dispatch import Dispatcher, Job
 from prfaas_gateway.errors import ServiceError
 from prfaas_gateway.leg import Answer, StreamBroken
-from prfaas_gateway.output_count import OutputCount
-from prfaas_gateway.slow_clients import write_part
 
 _QUEUE_PARTS = 4
 """How many parts of each stream wait for the client at most."""
@@ -59,28 +55,24 @@ async def opened(dispatcher: Dispatcher, job: Job, first: Answer) -> AsyncIterat
         yield [first, *others]
 
 
-def whole_of(answers: Sequence[Answer]) -> bytes:
-    """Return the body that holds all answers.
+def whole_of(answers: Sequence[Answer]) -> Answer:
+    """Return whole answers as one.
 
     Raises:
         ServiceError: an engine's answer is none.
     """
     try:
-        return merge_answers([answer.first for answer in answers])
+        body = merge_answers([answer.first for answer in answers])
     except (ValueError, RecursionError) as error:
         raise ServiceError(Reason.LOCAL_FAILED, f"an engine's answer: {error}") from None
+    return replace(answers[0], first=body)
 
 
-async def send_merged(
-    request: web.Request,
-    response: web.StreamResponse,
-    answers: Sequence[Answer],
-    count: OutputCount,
-) -> None:
-    """Send the events of all answers as they come, and one end.
+async def merged_parts(answers: Sequence[Answer]) -> AsyncGenerator[bytes]:
+    """Yield the events of all answers as they come, whole ones only, and one end.
 
     Raises:
-        StreamBroken: one of them broke; whole events were sent up to then.
+        StreamBroken: one of them broke.
     """
     merger = EventMerger(len(answers))
     parts: asyncio.Queue[_Part] = asyncio.Queue(_QUEUE_PARTS * len(answers))
@@ -94,11 +86,8 @@ async def send_merged(
             if part is None:
                 running -= 1
             elif events := merger.take(*part):
-                count.take(events)
-                await write_part(request, response, events)
-        last = merger.end()
-        count.take(last)
-        await write_part(request, response, last)
+                yield events
+        yield merger.end()
     finally:
         for task in tasks:
             task.cancel()
@@ -107,9 +96,8 @@ async def send_merged(
 
 async def _read(index: int, answer: Answer, parts: "asyncio.Queue[_Part]") -> None:
     try:
-        await parts.put((index, answer.first))
-        async for chunk in answer.rest():
-            await parts.put((index, chunk))
+        async for part in answer.parts():
+            await parts.put((index, part))
         await parts.put(None)
     except StreamBroken as broken:
         await parts.put(broken)

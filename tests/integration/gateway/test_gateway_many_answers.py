@@ -10,6 +10,8 @@ from gateway_world import World
 from test_openai_client import client_of
 from tiny_tokenizer import words
 
+from prfaas.records import Role
+
 COMPLETIONS = "/v1/completions"
 
 
@@ -64,6 +66,34 @@ async def test_an_answer_that_fails_fails_them_all_and_leaves_nothing(world: Wor
     assert last["error"]["code"] == "decode_lost"
     await world.until_fleet(lambda fleet: fleet["active_requests"] == 0)
     await world.until_fleet(lambda fleet: not any(n["in_flight"] for n in fleet["nodes"]))
+
+
+@pytest.mark.parametrize("sick", [0, 1])
+async def test_a_node_that_breaks_one_of_the_answers_is_left_alone_for_a_moment(
+    world: World, sick: int
+) -> None:
+    """Whichever it is: the first answer's, or that of another."""
+    nodes = [world.decode_b, await world.add_engine(Role.DECODE, "b", "b-decode-1")]
+    await world.until_fleet(lambda fleet: len(fleet["nodes"]) == 5)
+    nodes[sick].faults = [Fault.MID_STREAM_RESET] * 4
+    nodes[1 - sick].faults = [Fault.SLOW_STREAM] * 4
+    body = {"prompt": words(4), "max_tokens": 30, "n": 4, "stream": True}
+    status, text = await failed(world, body)
+    assert status == 200
+    assert f"decode node b-decode-{sick} went away" in text
+    assert (await world.node(f"b-decode-{sick}"))["quarantined_s"] > 0
+    assert (await world.node(f"b-decode-{1 - sick}"))["quarantined_s"] == 0
+    assert 'prfaas_broken_streams_total{reason="decode_lost"} 1.0' in await world.metrics()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_plan_knows_how_long_answers_were_together(world: World, stream: bool) -> None:
+    body = {"prompt": words(4), "max_tokens": 3, "n": 2, "stream": stream}
+    async with world.http.post(COMPLETIONS, json=body) as response:
+        await response.read()
+    async with world.http.get("/admin/v1/plan") as response:
+        found = await response.json()
+    assert found["demand"]["output_tokens"] == 6
 
 
 async def test_a_client_that_leaves_ends_them_all(world: World) -> None:
