@@ -75,7 +75,7 @@ def find_target(campaign: "Campaign", place: "Place") -> tuple[Facts, "LinkMeter
         threshold_tokens=options.threshold_tokens,
         batch_tokens=TwinSection().batch_tokens if options.is_twin else 0,
     )
-    return facts, LinkMeter(observed.topology, options.regions[1])
+    return facts, LinkMeter(observed.topology, options.home)
 
 
 class LinkMeter:

@@ -60,8 +60,9 @@ def chat(
         "stream_options": {"include_usage": True},
     }
     target = url or _url(observed)
+    tls = None if url or observed is None else client_context(observed.place, observed.options)
     before = _counters(observed)
-    answer = send_chat(target, body, timeout_s=timeout)
+    answer = send_chat(target, body, timeout_s=timeout, tls=tls)
     document = _describe(answer, _moved(before, _counters(observed)))
     Output(as_json=as_json).result(document, lambda: _lines(document))
 
@@ -111,11 +112,12 @@ def _counters(observed: "Observed | None") -> _Counters:
     if observed is None:
         return {}
     counters: _Counters = {}
-    first, second = observed.topology.regions
-    with suppress(PrfaasError):
-        carried = wan_bytes(observed.topology, first)
-        counters["wan", first, second] = carried["tx_bytes"]
-        counters["wan", second, first] = carried["rx_bytes"]
+    home = observed.options.home
+    for region in observed.options.regions[:-1]:
+        with suppress(PrfaasError):
+            carried = wan_bytes(observed.topology, region)
+            counters["wan", region, home] = carried["tx_bytes"]
+            counters["wan", home, region] = carried["rx_bytes"]
     for node in observed.engine_nodes:
         counters |= _payload(observed, node)
     return counters

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MAX_INSTANCES = 64
 """Engines of one role in one region."""
-_ROLES = ("prefill of the first region", "prefill of the second", "decode of the second")
+_PREFILL_PROFILE, _HOME_PROFILE = "paper-1t-h200", "paper-1t-h20"
 #: The paper's threshold, for the paper's profiles; what fits a tiny model on a CPU is another.
 TWIN_THRESHOLD_TOKENS, SGLANG_THRESHOLD_TOKENS = 19_400, 512
 
@@ -23,25 +23,40 @@ def default_threshold(engine: str) -> int:
     return TWIN_THRESHOLD_TOKENS if engine == EngineKind.TWIN else SGLANG_THRESHOLD_TOKENS
 
 
-def parse_instances(text: str) -> tuple[int, ...]:
-    """Return the numbers of engines by role, in the order of `_ROLES`.
+def parse_instances(text: str | None, num_regions: int) -> tuple[int, ...]:
+    """Return the numbers of engines: prefills of each region, then decodes of the last.
 
-    >>> parse_instances("4,3,5")
+    >>> parse_instances("4,3,5", 2)
     (4, 3, 5)
+    >>> parse_instances(None, 3)
+    (1, 1, 1, 1)
 
     Raises:
-        ConfigError: not three numbers.
+        ConfigError: not as many numbers.
     """
+    if text is None:
+        return (1,) * (num_regions + 1)
     try:
         counts = tuple(int(part) for part in text.split(","))
     except ValueError:
         counts = ()
-    if len(counts) != len(_ROLES) or not all(1 <= count <= MAX_INSTANCES for count in counts):
-        roles = ", ".join(_ROLES)
+    if len(counts) != num_regions + 1 or not all(1 <= count <= MAX_INSTANCES for count in counts):
         raise ConfigError(
-            f"--instances {text}: allowed are three numbers from 1 to {MAX_INSTANCES}: {roles}"
+            f"--instances {text}: allowed are {num_regions + 1} numbers from 1 to {MAX_INSTANCES}:"
+            f" prefills of each of the {num_regions} regions, then decodes of the last"
         )
     return counts
+
+
+def parse_profiles(text: str | None, num_regions: int) -> tuple[str, ...]:
+    """Return the twins' profiles, one for each region; the paper's, where none are asked for.
+
+    >>> parse_profiles(None, 2)
+    ('paper-1t-h200', 'paper-1t-h20')
+    """
+    if text is None:
+        return (*[_PREFILL_PROFILE] * (num_regions - 1), _HOME_PROFILE)
+    return tuple(part.strip() for part in text.split(","))
 
 
 def twin_section(options: "DeployOptions", region: str) -> TwinSection | None:
@@ -76,7 +91,7 @@ def twin_problems(options: "DeployOptions") -> Iterator[str]:
     if options.engine != EngineKind.TWIN:
         return
     if len(options.profiles) != len(options.regions):
-        yield "--profiles: allowed are two, one for each region"
+        yield f"--profiles: allowed are {len(options.regions)}, one for each region"
         return
     for low, value, high, name in (
         (1.0, options.scale, 1e6, "--scale"),
@@ -98,10 +113,12 @@ def _profile_problems(options: "DeployOptions") -> Iterator[str]:
             yield f"--profiles: {error}"
     if len(found) != len(options.profiles):
         return
-    if found[1].decode is None:
-        yield f"--profiles: {found[1].name} only prefills; the second region decodes"
-    if found[0].kv_bytes != found[1].kv_bytes:
-        yield (
-            f"--profiles: caches of {found[0].name} and {found[1].name} differ; twins of one model"
-            " have the same"
-        )
+    home = found[-1]
+    if home.decode is None:
+        yield f"--profiles: {home.name} only prefills; the last region decodes"
+    for other in found[:-1]:
+        if other.kv_bytes != home.kv_bytes:
+            yield (
+                f"--profiles: caches of {other.name} and {home.name} differ; twins of one model"
+                " have the same"
+            )

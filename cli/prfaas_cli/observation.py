@@ -10,6 +10,7 @@ from prfaas.records import NodeRecord, Role
 from prfaas_agent.process import is_alive
 from prfaas_cli.api_key import key_headers
 from prfaas_cli.credentials import operator_context
+from prfaas_cli.deploy_gateway import client_context
 from prfaas_cli.options import DeployOptions, topology_of
 from prfaas_cli.place import Place
 from prfaas_cli.process_plan import (
@@ -63,7 +64,7 @@ class Observed:
     @property
     def gateway_node(self) -> str:
         """Name of the gateway."""
-        return node_name(self.options.regions[1], Role.GATEWAY)
+        return node_name(self.options.home, Role.GATEWAY)
 
     def supervisor(self) -> dict[str, Any]:
         """Return the supervisor's file with `alive` for it and for every process."""
@@ -164,7 +165,7 @@ class Observed:
         timeout_s: float = _GATEWAY_TIMEOUT_S,
     ) -> tuple[int, str]:
         """Return status and body. Raises: OSError, HTTPException."""
-        connection = http.client.HTTPConnection(GATEWAY_HOST, self.options.port, timeout=timeout_s)
+        connection = self._gateway_connection(timeout_s)
         try:
             if body is None:
                 connection.request("GET", path, headers=key_headers())
@@ -176,9 +177,15 @@ class Observed:
         finally:
             connection.close()
 
+    def _gateway_connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        port, tls = self.options.port, client_context(self.place, self.options)
+        if tls is None:
+            return http.client.HTTPConnection(GATEWAY_HOST, port, timeout=timeout_s)
+        return http.client.HTTPSConnection(GATEWAY_HOST, port, timeout=timeout_s, context=tls)
+
     def _etcd(self) -> tuple[str, tuple[str, int]]:
         topology = self.topology
-        region = topology.regions[1]
+        region = self.options.home
         return topology.namespace(region), (topology.address(region), ETCD_PORT)
 
 

@@ -10,6 +10,7 @@ from prfaas.config import SecurityMode, local_backend_problems
 from prfaas.errors import ConfigError
 from prfaas.transfer_section import LocalBackend, Pipelining
 from prfaas.twin_section import EngineKind
+from prfaas_cli.deploy_gateway import gateway_problems
 from prfaas_cli.deploy_pool import pool_problems
 from prfaas_cli.deploy_twin import scaled_link, twin_problems
 from prfaas_cli.failures import ProblemsError
@@ -19,16 +20,25 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "bfloat16", "float16")
 _BAD_OPTION = 2
+_OPTIONS = {
+    "model_path": "model",
+    "threshold_tokens": "threshold",
+    "engine_args": "engine-arg",
+    "cors_origins": "cors-origin",
+    "settings": "set",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class DeployOptions:
     """The choices that make a deployment what it is; two deploys with equal ones are the same.
 
-    `instances` are the numbers of prefills in the first region, of prefills and of decodes in the
-    second. `profiles` (one per region), `scale` and `dilation` are the twin's. `pool_bytes` is the
-    size of each region's prefix pool; 0: none. `topology` is the text of a topology file, which
-    then says what the links are; empty: two regions and one link.
+    The last of `regions` decodes, the others prefill for it. `instances` are the numbers of
+    prefills in each, then of decodes. `profiles` (one per region), `scale` and `dilation` are the
+    twin's. `pool_bytes` is the size of each region's prefix pool; 0: none. `topology` is the text
+    of a topology file, which then says what the links are; empty: all are alike. `api_keys` is the
+    gateway's keys file, `tls` a certificate of the deployment's CA for its port, `tls_cert` and
+    `tls_key` files of one's own; `settings` are further numbers of its sections, `name=value`.
     """
 
     regions: tuple[str, ...]
@@ -52,6 +62,17 @@ class DeployOptions:
     dilation: float = 1.0
     pool_bytes: int = 0
     topology: str = ""
+    api_keys: str = ""
+    tls: bool = False
+    tls_cert: str = ""
+    tls_key: str = ""
+    cors_origins: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+
+    @property
+    def home(self) -> str:
+        """The region that decodes, with gateway and etcd."""
+        return self.regions[-1]
 
     @property
     def is_twin(self) -> bool:
@@ -156,6 +177,7 @@ def check_options(name: str, options: DeployOptions, *, timeout_s: float) -> Non
         found.append(f"--pipelining {options.pipelining}: allowed: {', '.join(Pipelining)}")
     found += twin_problems(options)
     found += pool_problems(options)
+    found += gateway_problems(options)
     if found:
         raise ProblemsError(found, exit_code=_BAD_OPTION)
 
@@ -163,15 +185,8 @@ def check_options(name: str, options: DeployOptions, *, timeout_s: float) -> Non
 def _link_problems(name: str, options: DeployOptions) -> Iterator[str]:
     from prfaas_netem import Topology
 
-    if len(options.regions) != 2:
-        yield f"--regions: {len(options.regions)} given; allowed: two, as in a,b"
     checks = (
-        (
-            lambda: (
-                len(options.regions) == 2
-                and Topology.plan(deployment=name, regions=options.regions)
-            )
-        ),
+        lambda: Topology.plan(deployment=name, regions=options.regions),
         lambda: scaled_link(_link_of(options), options),
         lambda: options.topology and topology_of(name, options),
     )
@@ -192,11 +207,12 @@ def find_model(name_or_directory: str) -> str:
 
 
 def _option(field: str) -> str:
-    names = {"model_path": "model", "threshold_tokens": "threshold", "engine_args": "engine-arg"}
-    return "--" + names.get(field, field).replace("_", "-")
+    return "--" + _OPTIONS.get(field, field).replace("_", "-")
 
 
 def _shown(option: str, value: Any) -> str:
     if option == "topology":
         return "another file" if value else "none"
-    return ",".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or "none"
+    return "none" if value == "" else str(value)

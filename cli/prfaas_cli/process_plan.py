@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from prfaas.config import (
     EngineSection,
     EtcdSection,
-    GatewaySection,
     NodeConfig,
     NodeSection,
     SecurityMode,
@@ -17,6 +16,7 @@ from prfaas.records import Role
 from prfaas.transfer_section import LocalBackend, Pipelining, TransferSection
 from prfaas.twin_section import EngineKind
 from prfaas_cli.credentials import security_section
+from prfaas_cli.deploy_gateway import gateway_sections, has_tls
 from prfaas_cli.deploy_pool import pool_commands, pool_section
 from prfaas_cli.deploy_twin import twin_section
 from prfaas_cli.options import DeployOptions, topology_of
@@ -85,7 +85,7 @@ def plan_deployment(
         _engine_node(place, options, topology, engine, slot=slot)
         for slot, engine in enumerate(engines_of(options))
     )
-    configs = (*engines, _gateway_node(place, options, topology, region=options.regions[1]))
+    configs = (*engines, _gateway_node(place, options, topology))
     nodes = tuple(_with_start_timeout(config, start_timeout_s) for config in configs)
     etcd_process = _etcd_process(place, options, topology, etcd)
     pools = (
@@ -117,8 +117,8 @@ class PlannedEngine:
 
 def engines_of(options: DeployOptions) -> tuple[PlannedEngine, ...]:
     """Return all engines of a deployment, in the order of their ports."""
-    first, second = options.regions
-    roles = ((Role.PREFILL, first), (Role.PREFILL, second), (Role.DECODE, second))
+    roles = [(Role.PREFILL, region) for region in options.regions]
+    roles.append((Role.DECODE, options.home))
     return tuple(
         PlannedEngine(node_name(region, role, number), role, region)
         for (role, region), count in zip(roles, options.instances, strict=True)
@@ -128,7 +128,7 @@ def engines_of(options: DeployOptions) -> tuple[PlannedEngine, ...]:
 
 def api_url(options: DeployOptions) -> str:
     """Return the base of the OpenAI API."""
-    return f"http://{GATEWAY_HOST}:{options.port}"
+    return f"http{'s' if has_tls(options) else ''}://{GATEWAY_HOST}:{options.port}"
 
 
 def _engine_node(
@@ -163,7 +163,7 @@ def _engine_node(
     security = security_section(place, options, node.name)
     return NodeConfig(
         node=replace(node, agent_port=AGENT_PORT + slot),
-        etcd=_etcd(topology),
+        etcd=_etcd(options, topology),
         engine=engine,
         twin=twin_section(options, planned.region),
         pool=pool_section(place, options, planned.role, region=planned.region),
@@ -175,18 +175,15 @@ def _engine_node(
     )
 
 
-def _gateway_node(
-    place: Place, options: DeployOptions, topology: "Topology", *, region: str
-) -> NodeConfig:
-    gateway = GatewaySection(
-        model_path=options.model_path,
-        threshold_tokens=options.threshold_tokens,
-        listen_fd=LISTEN_FD,
-    )
-    name = node_name(region, Role.GATEWAY)
-    node = _node(place, topology, Role.GATEWAY, name=name, region=region, port=options.port)
+def _gateway_node(place: Place, options: DeployOptions, topology: "Topology") -> NodeConfig:
+    gateway, api = gateway_sections(place, options)
+    gateway = replace(gateway, listen_fd=LISTEN_FD)
+    name = node_name(options.home, Role.GATEWAY)
+    node = _node(place, topology, Role.GATEWAY, name=name, region=options.home, port=options.port)
     security = security_section(place, options, node.name)
-    return NodeConfig(node=node, etcd=_etcd(topology), gateway=gateway, security=security)
+    return NodeConfig(
+        node=node, etcd=_etcd(options, topology), gateway=gateway, security=security, api=api
+    )
 
 
 def _node(
@@ -203,8 +200,8 @@ def _node(
     )
 
 
-def _etcd(topology: "Topology") -> EtcdSection:
-    endpoint = f"{topology.address(topology.regions[1])}:{ETCD_PORT}"
+def _etcd(options: DeployOptions, topology: "Topology") -> EtcdSection:
+    endpoint = f"{topology.address(options.home)}:{ETCD_PORT}"
     return EtcdSection(endpoints=(endpoint,), lease_ttl_s=_LEASE_TTL_S)
 
 
@@ -243,13 +240,13 @@ def _node_process(place: Place, topology: "Topology", config: NodeConfig) -> Pro
 
 def etcd_name(options: DeployOptions) -> str:
     """Return the name of the etcd process."""
-    return f"{options.regions[1]}-etcd-0"
+    return f"{options.home}-etcd-0"
 
 
 def _etcd_process(
     place: Place, options: DeployOptions, topology: "Topology", etcd: str
 ) -> ProcessSpec:
-    region = topology.regions[1]
+    region = options.home
     name = etcd_name(options)
     security = security_section(place, options, name)
     is_tls = security.mode is SecurityMode.MTLS

@@ -56,6 +56,19 @@ def test_the_first_region_prefills_and_the_second_holds_the_rest() -> None:
     assert process("forkserver").namespace == process("link").namespace == ""
 
 
+def test_of_many_regions_the_last_decodes_and_all_others_prefill() -> None:
+    made = plan(replace(OPTIONS, regions=("us", "asia", "eu"), instances=(2, 1, 1, 2)))
+    engines = [config.node for config in made.nodes if config.engine]
+    assert [node.name for node in engines] == [
+        *("us-prefill-0", "us-prefill-1", "asia-prefill-0", "eu-prefill-0"),
+        *("eu-decode-0", "eu-decode-1"),
+    ]
+    assert len({node.port for node in engines}) == len(engines)
+    home = made.topology.address("eu")
+    assert {config.etcd.endpoints for config in made.nodes} == {(f"{home}:2379",)}
+    assert made.nodes[-1].node.name == "eu-gateway-0"
+
+
 def test_no_two_engines_share_a_port() -> None:
     engines = [config for config in plan().nodes if config.engine]
     ports = [config.node.port for config in engines]
@@ -140,7 +153,7 @@ def test_all_bad_options_are_listed_at_once() -> None:
 
 @pytest.mark.parametrize(
     "regions",
-    [("a",), ("a", "a"), ("a", "b", "c"), ("a", "B"), ("a", ""), ("wan", "a"), ("a", "x/y")],
+    [("a",), ("a", "a"), tuple("abcdefghi"), ("a", "B"), ("a", ""), ("wan", "a"), ("a", "x/y")],
 )
 def test_bad_region_names_are_refused(regions: tuple[str, ...]) -> None:
     with pytest.raises(ProblemsError, match="regions"):

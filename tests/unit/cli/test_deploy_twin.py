@@ -32,7 +32,7 @@ def options(**changes: object) -> DeployOptions:
 
 
 def test_the_papers_clusters_are_one_option(tmp_path: object) -> None:
-    asked = options(instances=parse_instances("4,3,5"), scale=1000.0, dilation=2.0)
+    asked = options(instances=parse_instances("4,3,5", 2), scale=1000.0, dilation=2.0)
     check_options("t", asked, timeout_s=60)
     plan = plan_deployment(Place.of(tmp_path, "t"), asked, etcd="etcd", start_timeout_s=60)  # type: ignore[arg-type]
     engines = [config for config in plan.nodes if config.engine is not None]
@@ -95,9 +95,9 @@ def test_a_scale_whose_link_cannot_be_emulated_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "1,2", "0,1,1", "1,1,65", "a,b,c", "1,1,1,1"])
-def test_instances_are_three_numbers(text: str) -> None:
+def test_instances_of_two_regions_are_three_numbers(text: str) -> None:
     with pytest.raises(ConfigError, match="--instances"):
-        parse_instances(text)
+        parse_instances(text, 2)
 
 
 def test_the_threshold_follows_the_engine() -> None:
