@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -63,6 +64,7 @@ async def handle_put_plan(request: web.Request) -> web.Response:
     change = _change(body, by=f"operator at {gateway.scheduler.name}")
     for _ in range(_TRIES):
         stored = await _read(gateway)
+        _check_regions(body.get("roles", {}), gateway, stored)
         expected = body.get("expected_version", stored.version)
         if expected != stored.version:
             raise RequestError(
@@ -76,6 +78,16 @@ async def handle_put_plan(request: web.Request) -> web.Response:
         if written is not None:
             return web.json_response(_answer(stored, written, dry_run=False))
     raise ServiceError(Reason.NOT_READY, f"{_TRIES} writes were overtaken by others; try again")
+
+
+def _check_regions(roles: Iterable[str], gateway: Gateway, stored: StoredPlan) -> None:
+    """Raise RequestError where roles are for a region that neither has nodes nor is in the plan."""
+    known = {node.region for node in gateway.fleet.view.nodes.values()}
+    known |= {gateway.fleet.region, *(stored.plan.roles if stored.plan else ())}
+    for region in roles:
+        if region not in known:
+            text = f"roles.{region}: no such region; known: {', '.join(sorted(known))}"
+            raise RequestError(text, param="roles")
 
 
 async def _read(gateway: Gateway) -> StoredPlan:

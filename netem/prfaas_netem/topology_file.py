@@ -1,7 +1,7 @@
 """The topology as a person writes it: a TOML file. Pure but for `load_topology`."""
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def parse_topology(text: str) -> Topology:
             "deployment": document.get("deployment", DEFAULT_DEPLOYMENT),
             "regions": list(regions),
             "link": default.to_json(),
-            "ways": [way.to_json() for link in links for way in _ways(link, default)],
+            "ways": [way.to_json() for link in links for way in _ways(link, default, regions)],
             "hosts": [[h.region, h.name] for h in _hosts(regions)],
             "seed": document.get("seed"),
         }
@@ -78,12 +78,16 @@ def _hosts(regions: Mapping[str, Any]) -> Iterator[Host]:
         yield from (Host(region, name) for name in names[1:])
 
 
-def _ways(link: Any, default: LinkSpec) -> Iterator[Way]:
+def _ways(link: Any, default: LinkSpec, regions: Collection[str]) -> Iterator[Way]:
     table = _table(link, "links")
     ends = table.get("between")
     if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(e, str) for e in ends):
         raise ConfigError(f"links: between = {ends!r}; allowed: two regions, as in ['a', 'b']")
     first, second = ends
+    for end in ends:
+        if end not in regions:
+            known = ", ".join(regions)
+            raise ConfigError(f"links: between = {ends!r}: no region {end!r}; allowed: {known}")
     where = f"link {first}-{second}"
     _check_keys(table, {"between", "preset", "back", *_OPTIONS, *_SCHEDULE}, where)
     there = {key: value for key, value in table.items() if key not in ("between", "back")}

@@ -43,6 +43,8 @@ async def test_a_plan_is_tried_applied_pinned_and_shown(
         (("apply",), 2, "nothing to apply"),
         (("apply", "--roles", "b=x"), 2, "b=3/5"),
         (("apply", "--roles", "b=1/0"), 1, "roles.b.n_d"),
+        (("apply", "--roles", "z=1/1"), 1, "roles.z: no such region; known: a, b"),
+        (("apply", "--roles", "z=1/1", "--dry-run"), 1, "roles.z: no such region"),
         (("apply", "--threshold", "-1"), 2, "threshold"),
     ],
 )

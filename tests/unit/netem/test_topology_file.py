@@ -82,7 +82,7 @@ def test_the_way_back_takes_over_what_it_does_not_say():
         (f"[regions.a]\nhosts = {[f'h{n}' for n in range(33)]}\n[regions.b]", "allowed: 32"),
         ("links = 3\n" + TWO, "links"),
         (TWO + "[[links]]", "between = None"),
-        (TWO + "[[links]]\nbetween = ['a', 'c']", "region 'c' is not in"),
+        (TWO + "[[links]]\nbetween = ['a', 'c']", "['a', 'c']: no region 'c'; allowed: a, b"),
         (TWO + "[[links]]\nbetween = ['a', 'a']", "link a-a"),
         (TWO + "[[links]]\nbetween = ['a', 'b']\n[[links]]\nbetween = ['b', 'a']", "once"),
         (TWO + "[[links]]\nbetween = ['a', 'b']\nlos = '1%'", "link a-b: unknown key 'los'"),

@@ -15,6 +15,9 @@ _INSTEAD = (
     " is laid out alike"
 )
 
+# Source: sglang 0.5.23 srt/configs/model_config.py (_STR_DTYPE_TO_TORCH_DTYPE).
+_WEIGHTS = ("auto", "half", "float16", "float", "float32", "bfloat16")
+
 
 def geometry_of(config: Mapping[str, Any], *, dtypes: Dtypes | None = None) -> KvGeometry:
     """Return the geometry of the model that a Hugging Face `config.json` describes.
@@ -48,12 +51,22 @@ def known_architectures() -> list[str]:
 
 
 def _dtypes_of(family: Family, fields: Fields) -> Dtypes:
+    _check_weights(fields)
     if not family.reads_ssm_dtype or not fields.has("mamba_ssm_dtype"):
         return Dtypes()
     ssm = fields.value("mamba_ssm_dtype")
     if not isinstance(ssm, str) or ssm not in STATE_BYTES:
         raise fields.refuse("mamba_ssm_dtype", f"one of {', '.join(STATE_BYTES)}")
     return Dtypes(ssm=ssm)
+
+
+def _check_weights(fields: Fields) -> None:
+    """Raise ConfigError where the format of the weights, which that of the cache follows, is one
+    that SGLang does not have."""
+    for name in ("torch_dtype", "dtype"):
+        value = fields.value(name)
+        if value is not None and (not isinstance(value, str) or value not in _WEIGHTS):
+            raise fields.refuse(name, f"one of {', '.join(_WEIGHTS)}")
 
 
 def _family_of(config: Mapping[str, Any]) -> tuple[str, Family]:
