@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.timeout(400)]
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 #: The commands that take `--name` and `--state-dir`.
-OF_A_DEPLOYMENT = ("deploy", "status", "chat", "decisions", "schedule", "link", "destroy")
+OF_A_DEPLOYMENT = ("deploy", "status", "chat", "decisions", "schedule", "top", "link", "destroy")
 #: What CI and a person's first try run; this file is part of them.
 ELSEWHERE = ("make demo", "make test")
 
