@@ -29,6 +29,7 @@ from prfaas_cli import (
     top,
     trace,
     twin,
+    upgrade,
 )
 from prfaas_cli.api_key import ApiKeyFileOption, use_file
 from prfaas_cli.failures import INTERRUPTED, ProblemsError, fail
@@ -45,6 +46,7 @@ app.command("deploy")(deploy.deploy)
 app.command("status")(status.status)
 app.command("top")(top.top)
 app.command("decisions")(decisions.decisions)
+app.command("upgrade")(upgrade.upgrade)
 app.command("destroy")(destroy.destroy)
 app.command("plan")(plan.plan)
 app.command("simulate")(simulate.simulate)

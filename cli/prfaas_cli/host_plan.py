@@ -1,5 +1,6 @@
 """Full hosts: which there are, and the inventory that ansible reads. No effect on the machine."""
 
+import hashlib
 import re
 import sys
 import sysconfig
@@ -140,6 +141,7 @@ def _shared_variables(place: Place) -> dict[str, Any]:
     return {
         "ansible_user": "root",
         "ansible_ssh_private_key_file": str(key_file(place)),
+        "ansible_control_path": f"%(directory)s/{_digest(place)}-%%h-%%p-%%r",
         "ansible_python_interpreter": "/usr/bin/python3",
         "prfaas_deployment": place.name,
         # A host has the file system of this machine: its Python, packages and models.
@@ -152,3 +154,9 @@ def _shared_variables(place: Place) -> dict[str, Any]:
         "prfaas_device": "cpu",
         "prfaas_model_path": find_model(_MODEL),
     }
+
+
+def _digest(place: Place) -> str:
+    """Return what tells these hosts from others with the same addresses: a connection that ansible
+    keeps open for one set must not be taken for one to the other."""
+    return hashlib.sha256(str(place.directory).encode()).hexdigest()[:12]

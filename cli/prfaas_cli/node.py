@@ -1,4 +1,4 @@
-"""`prfaasctl node`: run one node, change its role, check one machine."""
+"""`prfaasctl node`: run one node, drain it, change its role, check one machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,10 +20,13 @@ from prfaas_cli.place import (
 if TYPE_CHECKING:
     from prfaas.config import NodeConfig
 
-app = typer.Typer(help="Run one node, change its role, check one machine.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run one node, drain it, change its role, check one machine.", no_args_is_help=True
+)
 
 #: What an agent needs beyond the drain: its own calls, and an engine that captures graphs.
 _ANSWER_TIMEOUT_S = 660.0
+_DRAIN_ANSWER_S = 60.0
 _MAX_DRAIN_S = 3600.0
 _MAX_FOLLOW_S = 86400.0
 
@@ -79,6 +82,57 @@ def change_role(
         timeout_s=timeout + _ANSWER_TIMEOUT_S,
     )
     Output(as_json=as_json).result(answer, lambda: [_shown_change(answer)])
+
+
+DrainTimeout = Annotated[float, typer.Option(help="Seconds to finish the requests it has.")]
+ConfigOfNode = Annotated[
+    Path | None, typer.Option("--config", help="The node's TOML file, if not of a deployment.")
+]
+
+
+@app.command("drain")
+def drain_node(
+    node: Annotated[str, typer.Argument(help="Name of a node on this machine.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where no other node could serve meanwhile.")
+    ] = False,
+    timeout: DrainTimeout = 120.0,
+    config: ConfigOfNode = None,
+    name: NameOption = DEFAULT_NAME,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a node finish its requests and get no new ones, until undrain or its next start."""
+    check_name("NODE", node)
+    path = _agent_socket(node, config, Place.of(state_dir, name))
+    _ask_drain(path, draining=True, force=force, timeout_s=timeout, as_json=as_json)
+
+
+@app.command("undrain")
+def undrain_node(
+    node: Annotated[str, typer.Argument(help="Name of a node on this machine.")],
+    config: ConfigOfNode = None,
+    name: NameOption = DEFAULT_NAME,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    as_json: JsonOption = False,
+) -> None:
+    """Offer a drained node again; nothing to do if it is offered."""
+    check_name("NODE", node)
+    path = _agent_socket(node, config, Place.of(state_dir, name))
+    _ask_drain(path, draining=False, force=False, timeout_s=0.0, as_json=as_json)
+
+
+def _ask_drain(
+    socket: Path, *, draining: bool, force: bool, timeout_s: float, as_json: bool
+) -> None:
+    from prfaas_cli.agent_control import ask_agent
+    from prfaas_cli.output import Output
+
+    if not 0 <= timeout_s <= _MAX_DRAIN_S:
+        raise ConfigError(f"--timeout {timeout_s:g}: allowed is 0 to {_MAX_DRAIN_S:g} seconds")
+    body = {"draining": draining, "force": force, "timeout_s": timeout_s}
+    answer = ask_agent(socket, "/drain", body, timeout_s=timeout_s + _DRAIN_ANSWER_S)
+    Output(as_json=as_json).result(answer, lambda: [_shown_drain(answer)])
 
 
 @app.command("events")
@@ -140,6 +194,12 @@ def _shown_change(answer: dict[str, Any]) -> str:
         f"{answer['name']}: {answer['was']} -> {answer['role']}; "
         f"drained in {answer['drained_s']:.1f} s, switched in {answer['switched_s']:.2f} s"
     )
+
+
+def _shown_drain(answer: dict[str, Any]) -> str:
+    if answer["draining"]:
+        return f"{answer['name']}: drained in {answer['drained_s']:.1f} s"
+    return f"{answer['name']}: {'offered again' if answer['changed'] else 'nothing to do'}"
 
 
 @app.command("check")

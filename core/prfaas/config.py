@@ -115,7 +115,7 @@ class GatewaySection:
     home only while no more prompt tokens wait for the local prefill node; beyond that they are
     refused. `listen_fd` >= 0 is an inherited listening socket, used instead of `node.host`:
     `node.port`. `case` is the file of the site's case, by which the leading gateway plans; empty:
-    it plans nothing.
+    it plans nothing. Requests that run when the gateway is stopped have `drain_s` to end.
     """
 
     model_path: str
@@ -127,6 +127,7 @@ class GatewaySection:
     absorb_tokens: int = 131072
     case: str = ""
     listen_fd: int = -1
+    drain_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +264,7 @@ def _check_values(config: NodeConfig, source: str) -> None:
         checks.append(("gateway.absorb_tokens", gateway.absorb_tokens, 0, 1 << 40))
         checks.append(("gateway.request_timeout_s", gateway.request_timeout_s, 0.1, 86400))
         checks.append(("gateway.connect_timeout_s", gateway.connect_timeout_s, 0.01, 3600))
+        checks.append(("gateway.drain_s", gateway.drain_s, 0, 3600))
         checks.append(("gateway.max_body_bytes", gateway.max_body_bytes, 1024, 1 << 30))
         checks.append(
             ("gateway.max_concurrent_requests", gateway.max_concurrent_requests, 1, 1 << 20)

@@ -5,8 +5,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from enum import Enum, auto
 from typing import Any, NoReturn
@@ -19,6 +19,7 @@ from prfaas_agent import process as processes
 from prfaas_agent.cache_relay import relayed
 from prfaas_agent.checks import node_problems, refuse, socket_path_problem
 from prfaas_agent.control import control
+from prfaas_agent.drain import Drained, drain, undrain
 from prfaas_agent.engine import Engine, EngineFiles, Launch
 from prfaas_agent.engine_http import EngineHttp
 from prfaas_agent.engine_kinds import kind_of
@@ -96,6 +97,7 @@ class Agent:
         self._fork_launch = fork_launch
         self._serving: Serving | None = None
         self._changing_role = asyncio.Lock()
+        self._drained: Serving | None = None
         self._http = EngineHttp(own_url(config))
         self._stats = EngineStats(stats_socket(config), node=config.node.name)
         self._stopping = asyncio.Event()
@@ -121,7 +123,7 @@ class Agent:
         async with (
             self._http,
             proxies(self._config),
-            control(self._files.control, self._change_role),
+            control(self._files.control, self._change_role, self._drain),
             relayed(self._config) as cache,
             observed(self._config, self._stats, cache) as port,
             moving(self._config) as pool_port,
@@ -134,12 +136,9 @@ class Agent:
 
     async def _change_role(self, role: Role, force: bool, timeout_s: float) -> RoleChange:
         """Change the node's role; see `RoleSwitch`. Raises: StateError."""
-        if self._changing_role.locked():
-            raise StateError(f"{self._config.node.name} is changing its role already")
-        async with self._changing_role:
-            serving = self._serving
-            if serving is None:
-                raise StateError(f"{self._config.node.name} is not serving; try again when it is")
+        async with self._one_change() as serving:
+            if serving is self._drained:
+                raise StateError(f"{self._config.node.name} is drained; undrain it first")
             config = with_role(self._config, role)
 
             async def describe(engine: Engine) -> tuple[list[str], NodeRecord]:
@@ -155,6 +154,29 @@ class Agent:
             finally:
                 if serving.broken.is_set():
                     self._config = config
+
+    async def _drain(self, draining: bool, force: bool, timeout_s: float) -> Drained:
+        """Drain the node, or offer it again; see `drain`. Raises: StateError."""
+        async with self._one_change() as serving:
+            was = serving is self._drained
+            if not draining:
+                self._drained = None
+                return await undrain(serving, was_draining=was)
+            drained = await drain(
+                serving, self._http, was_draining=was, force=force, timeout_s=timeout_s
+            )
+            self._drained = serving
+            return drained
+
+    @asynccontextmanager
+    async def _one_change(self) -> AsyncIterator[Serving]:
+        """Let only one change of the node go on. Raises: StateError: another does, or no node."""
+        if self._changing_role.locked():
+            raise StateError(f"{self._config.node.name} is changing its role already, or drains")
+        async with self._changing_role:
+            if self._serving is None:
+                raise StateError(f"{self._config.node.name} is not serving; try again when it is")
+            yield self._serving
 
     def _check(self) -> None:
         running = engines.find_running(self._files) is not None

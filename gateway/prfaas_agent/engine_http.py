@@ -1,5 +1,6 @@
 """Ask an engine over HTTP; every call has a deadline and none raises for an engine that is away."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,17 @@ class EngineHttp:
         body = await self._get("/server_info", timeout_s=_INFO_TIMEOUT_S, parse=True)
         return body if isinstance(body, dict) else {}
 
+    async def is_idle(self) -> bool | None:
+        """Return whether the engine has no request in any queue; None if it does not tell.
+
+        Source: sglang 0.5.23 srt/managers/scheduler_components/load_inquirer.py.
+        """
+        body = await self._get("/v1/loads", timeout_s=_INFO_TIMEOUT_S, parse=True)
+        try:
+            return not any(_has_requests(load) for load in body["loads"])
+        except (TypeError, KeyError, AttributeError):
+            return None
+
     async def switch_role(self, role: Role, *, decode_cuda_graph_memory_gb: float) -> SwitchAnswer:
         """Change the engine's role, if it has nothing to do."""
         assert self._session is not None
@@ -84,3 +96,11 @@ class EngineHttp:
                 return await response.json(content_type=None) if parse else response.status
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None
+
+
+def _has_requests(load: Mapping[str, Any]) -> bool:
+    """Return whether one data-parallel rank has any; the same request may be in two counts."""
+    queues = load["disaggregation"]
+    counts = [queues[name] for name in queues if name.endswith("_queue_reqs")]
+    grammar = load.get("queues", {}).get("grammar", 0)
+    return any((load["num_running_reqs"], load["num_waiting_reqs"], grammar, *counts))

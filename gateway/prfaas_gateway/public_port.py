@@ -14,8 +14,6 @@ from prfaas_gateway.file_limit import allow_connections
 from prfaas_gateway.public_protocol import PublicProtocol
 from prfaas_gateway.public_tls import PublicTls
 
-SHUTDOWN_S = 10.0
-"""How long running requests may go on when the port closes."""
 MAX_HANDSHAKES, MAX_HANDSHAKES_EACH = 1024, 768
 _LINGERING_S = 2.0
 """How long what an early answer left unread of a body is read, before the connection is closed."""
@@ -24,13 +22,17 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class PublicPort:
-    """Serves an application. Raises: ConfigError: the certificate or its key is not usable."""
+    """Serves an application. Requests that run when the port closes have `drain_s` to end.
 
-    def __init__(self, app: web.Application, section: ApiSection) -> None:
+    Raises:
+        ConfigError: the certificate or its key is not usable.
+    """
+
+    def __init__(self, app: web.Application, section: ApiSection, *, drain_s: float = 10.0) -> None:
         app.middlewares.insert(0, self._with_deadline)
         self._section = section
         self._runner = web.AppRunner(
-            app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_S
+            app, handler_cancellation=True, access_log=None, shutdown_timeout=drain_s
         )
         self._guard = GuardedPort(
             self._new_protocol,
@@ -42,7 +44,7 @@ class PublicPort:
 
     @asynccontextmanager
     async def serving(self, listener: socket.socket) -> AsyncIterator[None]:
-        """Serve while the context lasts; then requests that run may end, for up to 10 s."""
+        """Serve while the context lasts; then requests that run may end."""
         allow_connections(self._section.max_connections)
         await self._runner.setup()
         async with self._guard.serving(listener):

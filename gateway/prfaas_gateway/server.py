@@ -60,7 +60,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 async def run_gateway(config: NodeConfig) -> None:
-    """Serve until SIGTERM or SIGINT, then finish running requests for up to 10 s.
+    """Serve until SIGTERM or SIGINT, then finish running requests for up to `gateway.drain_s`.
 
     Raises:
         ConfigError: the tokenizer of `gateway.model_path`, or a file of `[api]`, is not usable.
@@ -110,7 +110,7 @@ async def _running(
         Membership(etcd, config.node.deployment).register(record, ttl_s=config.etcd.lease_ttl_s),
         _gateway(config, section, etcd, view, access) as gateway,
         _first_view(view),
-        PublicPort(build_app(gateway), config.api).serving(listener),
+        PublicPort(build_app(gateway), config.api, drain_s=section.drain_s).serving(listener),
     ):
         yield
 
