@@ -5,13 +5,14 @@ With mutual TLS on, both are for nodes of the deployment only.
 """
 
 import asyncio
+import json
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from prfaas_transport.tls_context import TlsContexts
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 MAX_CONNECTIONS, MAX_CONNECTIONS_EACH = 64, 32
 MAX_FETCHES, MAX_OFFERS = 4, 16
@@ -74,6 +77,7 @@ class PrefixPort:
             tls=None if tls is None else newest_server_context(tls),
         )
         self._session: aiohttp.ClientSession | None = None
+        self._going_on: set[asyncio.Task[Any]] = set()
 
     @asynccontextmanager
     async def serving(self, port: int) -> AsyncIterator[int]:
@@ -89,6 +93,9 @@ class PrefixPort:
                 yield listener.getsockname()[1]
         finally:
             await self._runner.cleanup()
+            for task in list(self._going_on):
+                task.cancel()
+            await asyncio.gather(*self._going_on, return_exceptions=True)
 
     def _new_protocol(self) -> asyncio.Protocol:
         server = self._runner.server
@@ -123,8 +130,9 @@ class PrefixPort:
 
     async def _post_fetch(self, request: web.Request) -> web.Response:
         wanted = FetchRequest.decode(await _body(request))
-        with _place(self._fetches):
-            answer = await self._fetch(wanted)
+        with _place(self._fetches) as held:
+            # Who asked may go: threads cannot be told to end, so the move goes on in its place.
+            answer = await _outlasting(self._fetch(wanted), held, self._going_on)
         logger.info(
             "prefix from %s: %s, %d tokens (%d before), %d bytes in %.2f s %s",
             wanted.source,
@@ -139,8 +147,8 @@ class PrefixPort:
 
     async def _post_offer(self, request: web.Request) -> web.Response:
         asked = OfferRequest.decode(await _body(request))
-        with _place(self._offers):
-            found = await asyncio.to_thread(
+        with _place(self._offers) as held:
+            offer_now = asyncio.to_thread(
                 self._mover.offer,
                 asked.room,
                 asked.model,
@@ -148,6 +156,7 @@ class PrefixPort:
                 asked.chain,
                 have=(asked.kv_pages, asked.usable_pages),
             )
+            found = await _outlasting(offer_now, held, self._going_on)
         if found is None:
             return web.json_response({"offer": None})
         offer, (host, port) = found
@@ -205,14 +214,16 @@ class PrefixPort:
 
         if not lack.chain:
             return None, 0
-        answer = await self._ask(source, lack, new_room())
+        room = new_room()
+        answer = await self._ask(source, lack, room)
         if answer.get("offer") is None:
             return None, 0
         offer = await asyncio.to_thread(Offer.from_json, answer["offer"])
+        if offer.room != room:  # another move's, perhaps
+            raise ProtocolError("offer of a prefix: not of the room that was asked for")
         if offer.pages * KEY_BYTES > len(lack.chain):
             raise ProtocolError("offer of a prefix: longer than what was asked for")
-        address = str(answer.get("host")), int(answer.get("port", 0))
-        taken = await asyncio.to_thread(self._mover.take, lack, offer, address)
+        taken = await asyncio.to_thread(self._mover.take, lack, offer, _address(answer))
         return taken.pages, taken.num_bytes
 
     async def _ask(self, source: str, lack: "Lack", room: int) -> dict[str, Any]:
@@ -239,22 +250,57 @@ class PrefixPort:
             length = response.content_length
             if length is None or length > MAX_ANSWER_BYTES:
                 raise ProtocolError(f"{source}: an answer of {length} bytes")
-            answer = await response.json()
-        if not isinstance(answer, dict):
-            raise ProtocolError(f"{source}: not a JSON object")
-        return answer
+            raw = await response.read()
+        # Of many megabytes: not on the loop that keeps the node's lease.
+        return await asyncio.to_thread(_parse_answer, raw, source)
+
+
+def _parse_answer(raw: bytes, source: str) -> dict[str, Any]:
+    try:
+        answer = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise ProtocolError(f"{source}: an answer that is not JSON") from None
+    if not isinstance(answer, dict):
+        raise ProtocolError(f"{source}: not a JSON object")
+    return answer
+
+
+def _address(answer: dict[str, Any]) -> tuple[str, int]:
+    """Return where the lanes of an offer are. Raises: ProtocolError."""
+    host, port = answer.get("host"), answer.get("port")
+    if not isinstance(host, str) or not host or type(port) is not int or not 0 < port < 1 << 16:
+        raise ProtocolError(f"offer of a prefix: no address: {host!r:.60}, {port!r:.20}")
+    return host, port
 
 
 @contextmanager
-def _place(places: Places) -> Iterator[None]:
-    """Take a place while the context lasts. Raises: HTTPServiceUnavailable."""
+def _place(places: Places) -> Iterator[ExitStack]:
+    """Take a place while the context lasts, or for longer by taking what is yielded over.
+
+    Raises: HTTPServiceUnavailable.
+    """
     if not places.take(""):
         text = f"{places.most} are under way"
         raise web.HTTPServiceUnavailable(text=text, headers={"Retry-After": "1"})
+    with ExitStack() as held:
+        held.callback(places.give_back, "")
+        yield held
+
+
+async def _outlasting(
+    work: Coroutine[Any, Any, _T], held: ExitStack, going_on: set[asyncio.Task[_T]]
+) -> _T:
+    """Await some work that goes on, and holds what is held, when the one who waits is cancelled."""
+    task = asyncio.ensure_future(work)
+    going_on.add(task)
+    task.add_done_callback(going_on.discard)
     try:
-        yield
-    finally:
-        places.give_back("")
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.done():
+            rest = held.pop_all()
+            task.add_done_callback(lambda _: rest.close())
+        raise
 
 
 async def _body(request: web.Request) -> bytes:

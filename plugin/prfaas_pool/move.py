@@ -6,6 +6,7 @@ lacks, opens a background room for them, verifies every item's digest when all h
 commits them. KV that is there already does not cross again.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -33,11 +34,14 @@ from prfaas_pool.place import Leased, Place, Reserved
 from prfaas_pool.slots import SlotMemory
 from prfaas_transport import ReceiveNode, SendNode
 
+log = logging.getLogger("prfaas.pool")
+
 MOVE_S = 120.0
 """How long a move may take; then both ends give up what they hold."""
 UNCLAIMED_S = 10.0
 """How long an offer waits for its room to be opened."""
 MAX_OFFERS = 64
+_MAX_GROUPS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +80,15 @@ class Offer:
         try:
             groups = tuple(
                 OfferedGroup(str(item["group"]), int(item["first"]), str(item["digests"]))
-                for item in raw["groups"]
+                for item in raw["groups"][: _MAX_GROUPS + 1]
             )
             offer = cls(int(raw["room"]), int(raw["pages"]), groups)
             for item in groups:
                 bytes.fromhex(item.digests)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ProtocolError(f"offer of a prefix: {error}") from None
+        if not 0 < len({item.group for item in groups}) == len(groups) <= _MAX_GROUPS:
+            raise ProtocolError("offer of a prefix: no groups, too many, or one of them twice")
         if any(item.first < 0 or item.first + item.count > offer.pages for item in groups):
             raise ProtocolError("offer of a prefix: items beyond its pages")
         return offer
@@ -218,7 +224,7 @@ class MoveSource:
             self._client.release(leased.number)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _ArrivingGroup:
     item: OfferedGroup
     reserved: Reserved
@@ -260,14 +266,18 @@ class MoveDestination:
         """Reserve blocks and open the offered room; False where there is no room in the pool.
 
         Raises:
-            TransferError: the room cannot be opened.
+            TransferError: the room cannot be opened, or the model has no such group.
         """
         assert self.node is not None
         arriving = _Arriving(chain[: offer.pages * KEY_BYTES], [])
-        for item in offer.groups:
-            if not self._reserve(arriving, item):
-                self._give_up(arriving)
-                return False
+        try:
+            is_whole = all(self._reserve(arriving, item) for item in offer.groups)
+        except BaseException:
+            self._give_up(arriving)
+            raise
+        if not is_whole:
+            self._give_up(arriving)
+            return False
         with self._lock:
             self._arriving[offer.room] = arriving
         grants = {group.item.group: group.slots for group in arriving.groups}
@@ -309,19 +319,29 @@ class MoveDestination:
             arriving = self._arriving.pop(room, None)
         if arriving is None:
             return
+        pages = 0
+        try:
+            if is_complete and all(_is_right(group, arriving.chain) for group in arriving.groups):
+                pages = self._commit(arriving)
+        except Exception as error:  # a thread's outermost frame, and somebody waits for the outcome
+            log.warning("move into room %d: %s", room, error)
+            pages = 0
+        self._give_up(arriving)
+        self._on_outcome(room, pages)
+
+    def _commit(self, arriving: _Arriving) -> int:
+        """Store what has come; return how many pages of the chain are here then. What is stored
+        leaves `arriving`."""
         chain = arriving.chain
-        if not is_complete or not all(_is_right(group, chain) for group in arriving.groups):
-            self._give_up(arriving)
-            self._on_outcome(room, 0)
-            return
-        # States first: they wait for the KV, and nobody sees a prefix without them.
         pages = len(chain) // KEY_BYTES
+        # States first: they wait for the KV, and nobody sees a prefix without them.
         for group in sorted(arriving.groups, key=lambda group: group.item.group == KV):
             digests = bytes.fromhex(group.item.digests)
             stored = self._client.commit(group.reserved, chain, 0, digests)
             pages = stored if group.item.group == KV else min(pages, stored)
+            arriving.groups.remove(group)
             self._memory.free(group.item.group, group.slots)
-        self._on_outcome(room, pages)
+        return pages
 
     def _give_up(self, arriving: _Arriving) -> None:
         for group in arriving.groups:
