@@ -16,7 +16,8 @@ class PacedServer:
     """`service_s` until the first token, then `gap_s` between tokens.
 
     With `alone` the requests are served one after the other. `refuse` are the prompts' lengths that
-    get a 503, `cut` those whose answers lack a token, `stall` those who wait for ever.
+    get a 503, `cut` those whose answers lack a token, `stall` those who wait for ever, `endless`
+    those whose answer is one line without end, `endless_refusal` those whose refusal is.
     """
 
     service_s: float = 0.0
@@ -25,6 +26,8 @@ class PacedServer:
     refuse: frozenset[int] = frozenset()
     cut: frozenset[int] = frozenset()
     stall: frozenset[int] = frozenset()
+    endless: frozenset[int] = frozenset()
+    endless_refusal: frozenset[int] = frozenset()
     port: int = 0
     bodies: list[dict[str, Any]] = field(default_factory=list)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -58,7 +61,11 @@ class PacedServer:
                 "x-prfaas-prompt-tokens": str(prompt_tokens),
             }
         )
+        if prompt_tokens in self.endless_refusal:
+            response.set_status(500)
         await response.prepare(request)
+        while prompt_tokens in self.endless | self.endless_refusal:
+            await response.write(b"x" * 65536)
         tokens = body["max_tokens"] - (1 if prompt_tokens in self.cut else 0)
         for number in range(tokens):
             await asyncio.sleep(self.gap_s if number else self.service_s)

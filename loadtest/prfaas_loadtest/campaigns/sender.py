@@ -22,6 +22,7 @@ from prfaas.errors import ConfigError
 from prfaas_loadtest.campaigns.asking import AnswerReader, body_of, refusal
 from prfaas_loadtest.campaigns.job import Job
 from prfaas_loadtest.campaigns.sample import Outcome, Sample
+from prfaas_loadtest.campaigns.stream_lines import StreamLines
 from prfaas_loadtest.workloads.schedule import Request
 from prfaas_loadtest.workloads.text_prompts import TextPrompts
 
@@ -29,6 +30,7 @@ _LEAD_S = 0.25
 """Wall seconds before a request is due in which its body is made."""
 _CONNECT_TIMEOUT_S = 10.0
 _BLOCK_BYTES = 1 << 16
+_MAX_REFUSAL_BYTES = 1 << 16
 _HTTP_OK = 200
 
 
@@ -164,14 +166,15 @@ class Sender:
             one.status = int(response.status_code)
             one.headers = {str(name).lower(): str(value) for name, value in response.headers}
             if one.status != _HTTP_OK:
-                one.error = refusal(bytes(response.read()))
+                one.error = refusal(bytes(response.read(_MAX_REFUSAL_BYTES)))
                 return Outcome.REFUSED
             reader = one.reader = AnswerReader(self._job.api)
+            lines = StreamLines(response)
             while not reader.done and not reader.error:
-                line = response.readline(b"\n")
+                line = lines.next()
                 if not line:
                     break
-                reader.line(bytes(line), self._now_s())
+                reader.line(line, self._now_s())
         finally:
             response.release()
         return _judged(one, reader)
