@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from prfaas.cache_events.feed_batch import encode_feed_batch, encode_feed_shape
+from prfaas.cache_events.feed_batch import FeedBatch, encode_feed_batch, encode_feed_shape
 from prfaas.config import NodeConfig, SecurityMode
 from prfaas.errors import PreflightError
 from prfaas_agent.cache_relay import CacheRelay
@@ -35,6 +35,7 @@ NEXT_REQUEST_S = 30.0
 """From a request to the next one, an answer that is read slowly included."""
 _SEND_BUFFER_BYTES = 64 << 10
 _USER_TIMEOUT_MS = 10_000
+_LARGE_BATCH = 256
 
 
 class ObservationPort:
@@ -190,20 +191,32 @@ class ObservationPort:
         """Return when the reader is gone or does not read; it comes back for what it misses."""
         assert cache.shape is not None
         shape = cache.shape
-        lines = [encode_feed_shape(shape)]
-        while not transport.is_closing() and cache.shape == shape:
-            for batch in await cache.since(session, seq):
-                lines.append(encode_feed_batch(batch))
-                session, seq = batch.session, batch.seq
-            try:
-                for line in lines or [b"\n"]:
-                    async with asyncio.timeout(CACHE_STALL_S):
-                        await response.write(line)
-            except (TimeoutError, ConnectionError):
-                break
-            lines = []
-            await cache.wait_changed(CACHE_HEARTBEAT_S)
+        try:
+            await _write(response, encode_feed_shape(shape))
+            while not transport.is_closing() and cache.shape == shape:
+                batches = await cache.since(session, seq)
+                for batch in batches:
+                    await _write(response, await _encoded(batch))
+                    session, seq = batch.session, batch.seq
+                if not batches:
+                    await _write(response, b"\n")
+                await cache.wait_changed(CACHE_HEARTBEAT_S)
+        except (TimeoutError, ConnectionError):
+            pass  # it comes back for what it misses
         transport.abort()
+
+
+async def _encoded(batch: FeedBatch) -> bytes:
+    """Return a batch as a line; large ones are made beside the loop that keeps the node's lease."""
+    if batch.size > _LARGE_BATCH:
+        return await asyncio.to_thread(encode_feed_batch, batch)
+    return encode_feed_batch(batch)
+
+
+async def _write(response: web.StreamResponse, line: bytes) -> None:
+    """Send a line. Raises: TimeoutError, ConnectionError: nobody reads it."""
+    async with asyncio.timeout(CACHE_STALL_S):
+        await response.write(line)
 
 
 def _bound_buffers(transport: asyncio.Transport) -> None:

@@ -52,6 +52,7 @@ class CacheStreams(NodeStreams):
             while line := await stream.readline():
                 if line != b"\n":
                     await self._take(node, line)
+                await asyncio.sleep(0)  # lines without end come without any waiting
 
     async def _take(self, node: NodeRecord, line: bytes) -> None:
         if len(line) > _LONG_LINE_BYTES:

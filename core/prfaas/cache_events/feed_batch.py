@@ -8,7 +8,7 @@ of JSON, checked whole:
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from prfaas.errors import ProtocolError
@@ -80,7 +80,8 @@ def decode_feed_shape(line: bytes) -> FeedShape:
 
 def encode_feed_batch(batch: FeedBatch) -> bytes:
     """Return a batch as a line; what is empty is left out."""
-    return _line({key: value for key, value in asdict(batch).items() if value})
+    values = ((item.name, getattr(batch, item.name)) for item in fields(batch))
+    return _line({name: value for name, value in values if value})
 
 
 def decode_feed_batch(line: bytes) -> FeedBatch:

@@ -107,12 +107,18 @@ class NodeCache:
     def _best_state(self, prompt: HashedPrompt, known: int, limit: int) -> int:
         for blocks in range(known, -1, -1):
             block = prompt.block_hashes[blocks - 1] if blocks else prompt.root
-            best = 0
-            for tokens, tail in self._states.get(block, ()):
-                if best < tokens <= limit and prompt.hash_at(tokens) == (block, tail):
-                    best = tokens
-            if best:
-                return best
+            there = self._states.get(block)
+            if not there:
+                continue
+            first = blocks * BLOCK_TOKENS
+            last = min(first + BLOCK_TOKENS - 1, limit)
+            # However many states a node says there are, those of one prompt are a block's at most.
+            told = {tokens for tokens, _ in there} if len(there) <= BLOCK_TOKENS else None
+            for tokens in range(last, max(first, 1) - 1, -1):
+                if told is not None and tokens not in told:
+                    continue
+                if (tokens, prompt.hash_at(tokens)[1]) in there:
+                    return tokens
         return 0
 
     def _last_windowed(self, prompt: HashedPrompt, known: int) -> int:
