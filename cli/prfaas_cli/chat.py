@@ -52,7 +52,7 @@ def chat(
     if repeat_to is not None:
         prompt = _repeat(prompt, repeat_to, observed)
     body = {
-        "model": Path(observed.options.model_path).name if observed else "default",
+        **({"model": Path(observed.options.model_path).name} if observed and not url else {}),
         "messages": [{"role": "user", "content": prompt}],
         "max_tokens": max_tokens,
         "temperature": 0,
@@ -68,9 +68,10 @@ def chat(
 
 
 def _observed(place: Place, *, required: bool) -> "Observed | None":
+    from prfaas_cli.deploy_inventory import is_of_inventory
     from prfaas_cli.observation import Observed
 
-    if not required and place.read_deployment() is None:
+    if not required and (place.read_deployment() is None or is_of_inventory(place)):
         return None
     return Observed.of(place)
 

@@ -125,6 +125,7 @@ def show_inventory(
         typer.echo(text, nl=False)
         return
     try:
+        output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text)
     except OSError as error:
         raise StateError(f"cannot write {output}: {error.strerror}") from None

@@ -42,7 +42,7 @@ def show_link(
     from prfaas_netem import Topology, show
 
     place = Place.of(state_dir, name)
-    place.require_deployment()
+    place.require_emulated()
     document = show(place.link_socket)
     if measure:
         document["measured"] = _measure(Topology.load(place.topology_file))
@@ -110,7 +110,7 @@ def set_link(
     base = None if preset is None else find_preset(preset)
     parse_options(**changes)
     place = Place.of(state_dir, name)
-    place.require_deployment()
+    place.require_emulated()
     document = _apply(place, link, changes, base=base, one_way=one_way)
     Output(as_json=as_json).result(document, lambda: _lines(document))
 

@@ -35,7 +35,7 @@ def probe_link(
     from prfaas_netem import Topology, probe_way, show
 
     place = Place.of(state_dir, name)
-    place.require_deployment()
+    place.require_emulated()
     shown = show(place.link_socket)
     topology = topology_now(Topology.load(place.topology_file), shown)
     ways = list(permutations(topology.regions, 2)) if link is None else chosen_ways(link, topology)

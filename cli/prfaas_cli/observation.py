@@ -42,9 +42,9 @@ class Observed:
         """Return the deployment of a place.
 
         Raises:
-            StateError: nothing is deployed there, or its file is damaged.
+            StateError: nothing is deployed there, it is on machines, or its file is damaged.
         """
-        raw = place.require_deployment()
+        raw = place.require_emulated()
         try:
             specs = tuple(ProcessSpec.from_json(item) for item in raw["processes"])
             return cls(place, DeployOptions.from_json(raw["options"]), specs)

@@ -129,6 +129,20 @@ class Place:
             )
         return found
 
+    def require_emulated(self) -> dict[str, Any]:
+        """Return the deployment's file, of emulated regions on this machine.
+
+        Raises:
+            StateError: nothing is deployed here, or it is on machines.
+        """
+        found = self.require_deployment()
+        if "inventory" in found:
+            raise StateError(
+                f"{self.name} is deployed onto machines, and this command looks at emulated"
+                " regions; ask the gateway's API, at the address that deploy printed"
+            )
+        return found
+
     def write_deployment(self, value: dict[str, Any]) -> None:
         """Replace the deployment's file."""
         write_json(self.deployment_file, value)

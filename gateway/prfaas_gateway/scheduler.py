@@ -60,7 +60,7 @@ class Scheduler:
         self.name = name
         self._case = case
         self._next_s = 0.0
-        self._problem = "" if case else "no gateway.case: nothing to plan by"
+        self._problem = "" if case else "gateway.case is not set, so there is nothing to plan by"
 
     async def run(self) -> None:
         """Look once a second, plan once a minute, until cancelled."""

@@ -42,12 +42,19 @@ def documented() -> list[list[str]]:
     return [shlex.split(line) for line in re.findall(r"^    prfaasctl (.*)$", text, re.MULTILINE)]
 
 
+def asking() -> list[list[str]]:
+    """The documented commands that ask the gateway, inside these hosts' network."""
+    text = (ROOT / "docs/ansible.md").read_text().replace("prfaas-hosts-", f"prfaas-{HOSTS}-")
+    text = text.replace(".venv/bin/prfaasctl", str(BIN / "prfaasctl"))
+    return [shlex.split(line) for line in re.findall(r"^    (ip netns .*)$", text, re.MULTILINE)]
+
+
 UP, LIST, INVENTORY, DEPLOY, PLAN, DESTROY, DOWN = documented()
 
 
 def run(words: list[str], folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     """Run a documented command with names and places of our own."""
-    own = {"build/inventory.json": str(folder / "inventory.json"), "machines": NAME}
+    own = {"build/inventory.json": str(folder / "build/inventory.json"), "machines": NAME}
     words = [own.get(word, word) for word in words]
     name = ["--name", HOSTS] if words[0] == "hosts" else []
     return prfaasctl(*words, *name, "--state-dir", str(folder), *more)
@@ -60,7 +67,7 @@ def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         for words in (UP, LIST, INVENTORY):
             done = run(words, tmp_path)
             assert done.returncode == 0, done.stderr
-        path = tmp_path / "inventory.json"
+        path = tmp_path / "build/inventory.json"
         name_wheel(path, build_wheel(tmp_path / "wheel"))
         yield path
     finally:
@@ -121,6 +128,11 @@ def test_four_hosts_over_ssh(inventory: Path, tmp_path: Path) -> None:
     headers, answer = ask(25_000)
     assert (headers["x-prfaas-route"], headers["x-prfaas-prefill"]) == ("offload", "a-prefill")
     assert answer["usage"]["completion_tokens"] == 8
+    assert [Path(words[4]).name for words in asking()] == ["curl", "prfaasctl"]
+    for words in asking():
+        asked = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        assert asked.returncode == 0, asked.stderr
+        assert MODEL in asked.stdout or "route     local" in asked.stdout, asked.stdout
 
     units = on_host(inventory, "b-gateway", UNITS).splitlines()
     exposures = [float(re.findall(r"\d+\.\d+", line)[0]) for line in units if "Overall" in line]
