@@ -91,16 +91,16 @@ class ModelTokenizer:
         Raises:
             RequestError: the chat template refuses the messages, or there is no template.
         """
+        if _is_long(prompt):
+            return await asyncio.to_thread(self._ids_of, prompt, add_special_tokens)
+        return self._ids_of(prompt, add_special_tokens)
+
+    def _ids_of(self, prompt: TextPrompt | ChatPrompt, add_special_tokens: bool) -> list[int]:
         match prompt:
             case TextPrompt():
-                text = prompt.text
+                return self._token_ids(prompt.text, add_special_tokens=add_special_tokens)
             case ChatPrompt():
-                text, add_special_tokens = self._render(prompt), False
-        if _is_long(prompt):
-            return await asyncio.to_thread(
-                self._token_ids, text, add_special_tokens=add_special_tokens
-            )
-        return self._token_ids(text, add_special_tokens=add_special_tokens)
+                return self._token_ids(self._render(prompt), add_special_tokens=False)
 
     async def text_of(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
         """Return the text of tokens.
@@ -141,7 +141,21 @@ def _is_long(prompt: Prompt) -> bool:
         case TokenPrompt():
             return len(prompt.tokens) > _LONG_PROMPT_BYTES
         case ChatPrompt():
-            return sum(len(item["content"]) for item in prompt.messages) > _LONG_PROMPT_BYTES
+            return _weight([prompt.messages, prompt.tools, prompt.options]) > _LONG_PROMPT_BYTES
+
+
+def _weight(value: Any) -> int:
+    """Return about how many bytes of JSON a value is; counts no further than where it is long."""
+    weight, left = 0, [value]
+    while left and weight <= _LONG_PROMPT_BYTES:
+        item = left.pop()
+        weight += 8 + (len(item) if isinstance(item, str) else 0)
+        if isinstance(item, Mapping):
+            weight += sum(len(key) for key in item)
+            left += item.values()
+        elif isinstance(item, Sequence) and not isinstance(item, str):
+            left += item
+    return weight
 
 
 def _read_config(file: Path) -> dict[str, Any]:

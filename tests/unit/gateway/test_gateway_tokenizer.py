@@ -1,4 +1,5 @@
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,34 @@ async def test_a_long_prompt_is_tokenized_in_a_thread_with_the_same_result(tmp_p
     encoded = await tokenizer.encode(prompt, namespace="n")
     assert encoded == tokenizer.encode_now(prompt, namespace="n")
     assert encoded.num_tokens == 5000
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        chat(words(5000)),
+        chat(*["w1"] * 1000),
+        chat("w1", role=words(5000)),
+        ChatPrompt(chat("w1").messages, [{"function": {"enum": ["w1"] * 1000}}], {}),
+        ChatPrompt(chat("w1").messages, None, {"extra": [{words(5000): 1}]}),
+    ],
+    ids=["content", "messages", "role", "tools", "options"],
+)
+async def test_no_long_chat_is_rendered_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prompt: ChatPrompt
+) -> None:
+    tokenizer = ModelTokenizer.load(str(make_tokenizer(tmp_path)))
+    threads: list[int] = []
+    render = ModelTokenizer._render
+    monkeypatch.setattr(
+        ModelTokenizer,
+        "_render",
+        lambda self, chat: (threads.append(threading.get_ident()), render(self, chat))[1],
+    )
+    await tokenizer.encode(prompt, namespace="n")
+    await tokenizer.token_ids(prompt)
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
 
 
 def test_the_chat_template_is_rendered_with_its_special_tokens(tmp_path: Path) -> None:
