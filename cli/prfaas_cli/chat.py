@@ -44,6 +44,7 @@ def chat(
 ) -> None:
     """Send one request; show its route, times and transfer."""
     from prfaas_cli.chat_stream import send_chat
+    from prfaas_cli.deploy_gateway import client_context
     from prfaas_cli.output import Output
 
     if not 0 < timeout <= _MAX_TIMEOUT_S:

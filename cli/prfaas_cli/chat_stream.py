@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -39,8 +40,12 @@ class ChatAnswer:
     request_id: str = ""
 
 
-def send_chat(url: str, body: Mapping[str, Any], *, timeout_s: float) -> ChatAnswer:
+def send_chat(
+    url: str, body: Mapping[str, Any], *, timeout_s: float, tls: ssl.SSLContext | None = None
+) -> ChatAnswer:
     """Send a chat request to a gateway and read its stream to the end.
+
+    `tls` is for https; None trusts what the machine trusts.
 
     Raises:
         ConfigError: the URL is not one, or the gateway says that the request is wrong.
@@ -49,8 +54,11 @@ def send_chat(url: str, body: Mapping[str, Any], *, timeout_s: float) -> ChatAns
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"--url {url!r}: allowed: http://host:port or https://host:port")
-    kind = http.client.HTTPConnection if parts.scheme == "http" else http.client.HTTPSConnection
-    connection = kind(parts.hostname, parts.port, timeout=timeout_s)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+    if parts.scheme == "https":
+        connection = http.client.HTTPSConnection(
+            parts.hostname, parts.port, timeout=timeout_s, context=tls
+        )
     began_s = time.perf_counter()
     try:
         text = json.dumps(dict(body))

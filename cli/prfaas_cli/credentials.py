@@ -5,6 +5,7 @@ import ssl
 from collections.abc import Sequence
 
 from prfaas.config import NodeConfig, SecurityMode, SecuritySection
+from prfaas_cli.deploy_gateway import API_ADDRESSES, API_CERTIFICATE
 from prfaas_cli.options import DeployOptions
 from prfaas_cli.pem_files import KEY_MODE, locked, write_whole
 from prfaas_cli.place import Place
@@ -36,6 +37,18 @@ def write_credentials(
         write_whole(place.secret_file, secret + b"\n", mode=KEY_MODE)
     if mode is SecurityMode.MTLS:
         _issue(place, nodes, etcd=etcd)
+    if options.tls:
+        _issue_api(place, options.home)
+
+
+def _issue_api(place: Place, region: str) -> None:
+    """Make the certificate of the port for clients."""
+    from prfaas_cli.authority import Authority
+
+    authority = Authority(place.certificates)
+    with locked(place.certificates):
+        authority.create(place.name, days=_CA_DAYS)
+        authority.issue(API_CERTIFICATE, region=region, addresses=API_ADDRESSES, days=_NODE_DAYS)
 
 
 def _issue(place: Place, nodes: Sequence[NodeConfig], *, etcd: str) -> None:

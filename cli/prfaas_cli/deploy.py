@@ -1,7 +1,6 @@
 """`prfaasctl deploy`: emulated regions with real engines behind one API, in one command."""
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -98,6 +97,27 @@ def deploy(
     engine_arg: Annotated[
         list[str] | None, typer.Option(help="An argument for SGLang; repeat for more.")
     ] = None,
+    api_keys: Annotated[
+        Path | None,
+        typer.Option(help="A keys file (prfaasctl keys add): only its keys may ask the API."),
+    ] = None,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="The API speaks TLS, by a certificate of its own CA.")
+    ] = False,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="The API speaks TLS, by this PEM certificate.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The key of --tls-cert.")] = None,
+    cors_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Pages of this origin may use the API, * for all; repeat for more."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="A number of the gateway, as gateway.drain_s=30 (docs/api.md); repeat."
+        ),
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds until everything must serve.")] = 240.0,
     target: Annotated[
         str,
@@ -114,6 +134,7 @@ def deploy(
     as_json: JsonOption = False,
 ) -> None:
     """Start emulated regions, the links, engines and gateway."""
+    from prfaas_cli.deploy_gateway import parse_settings
     from prfaas_cli.deploy_topology import chosen_regions, read_topology
     from prfaas_cli.deploy_twin import default_threshold, parse_instances, parse_profiles
     from prfaas_cli.options import DeployOptions, check_options, find_model
@@ -122,6 +143,11 @@ def deploy(
     place = Place.of(state_dir, name)
     check_target(target, inventory, regions, plan=plan)
     if inventory is not None:
+        if api_keys or tls or tls_cert or tls_key or cors_origin or setting:
+            raise ConfigError(
+                "--api-keys, --tls, --tls-cert, --tls-key, --cors-origin, --set: not with"
+                " --target inventory, whose gateways say it in their [api] and [gateway]"
+            )
         from prfaas_cli.deploy_inventory import InventoryChoices, deploy_inventory
 
         chosen = chosen_regions(regions, "")
@@ -165,9 +191,19 @@ def deploy(
         dilation=dilation,
         pool_bytes=pool_bytes,
         topology=topology_text,
+        api_keys=_resolved(api_keys),
+        tls=tls,
+        tls_cert=_resolved(tls_cert),
+        tls_key=_resolved(tls_key),
+        cors_origins=tuple(dict.fromkeys(cors_origin or ())),
+        settings=parse_settings(setting or ()),
     )
     check_options(name, options, timeout_s=timeout)
     _Deploy(place, options, Output(as_json=as_json), timeout_s=timeout).run()
+
+
+def _resolved(file: Path | None) -> str:
+    return "" if file is None else str(file.resolve())
 
 
 def check_target(target: str, inventory: Path | None, regions: str | None, *, plan: bool) -> None:
@@ -205,13 +241,14 @@ class _Deploy:
             self._run_locked(fresh=running is None)
 
     def _require_same(self) -> None:
+        from prfaas_cli.deploy_lines import place_flags
         from prfaas_cli.observation import Observed
 
         differences = Observed.of(self._place).options.differences(self._options)
         if differences:
             raise StateError(
                 f"{self._place.name} is deployed with other options ({'; '.join(differences)});"
-                f" run prfaasctl destroy{self._place_flags()} first"
+                f" run prfaasctl destroy{place_flags(self._place)} first"
             )
 
     def _run_locked(self, *, fresh: bool) -> None:
@@ -235,6 +272,7 @@ class _Deploy:
         self._give_result("deployed" if fresh else "repaired", bring_up.times)
 
     def _bring_up(self, bring_up: Any, *, fresh: bool) -> None:
+        from prfaas_cli.deploy_lines import plan_lines
         from prfaas_cli.observation import Observed
         from prfaas_cli.preflight import find_program
         from prfaas_cli.process_plan import plan_deployment
@@ -247,7 +285,8 @@ class _Deploy:
         )
         if fresh:
             self._remove_leftovers()
-            self._show_plan()
+            for line in plan_lines(self._place, self._options):
+                self._output.note(line)
         else:
             self._output.note("deployed before; starting what is missing")
             self._end_homeless(plan)
@@ -296,24 +335,8 @@ class _Deploy:
         if keep_logs:
             self._output.note(f"logs are kept in {self._place.logs}")
 
-    def _show_plan(self) -> None:
-        from prfaas_cli.deploy_topology import link_lines
-
-        options = self._options
-        for region in options.regions[:-1]:
-            self._output.note(
-                f"region {region}: prefill of prompts over {options.threshold_tokens} tokens"
-            )
-        self._output.note(
-            f"region {options.home}: gateway, etcd, prefill of shorter prompts, decode"
-        )
-        for line in link_lines(self._place.name, options):
-            self._output.note(line)
-        for line in _engine_lines(options):
-            self._output.note(line)
-        self._output.note(f"security between regions: {options.security}")
-
     def _give_result(self, outcome: str, times: dict[str, float]) -> None:
+        from prfaas_cli.deploy_lines import result_lines
         from prfaas_cli.process_plan import api_url
 
         url = api_url(self._options)
@@ -325,43 +348,10 @@ class _Deploy:
             "seconds": round(self._output.elapsed_s, 2),
             "done_at_s": times,
         }
-        self._output.result(document, lambda: self._lines(outcome, url, times))
-
-    def _lines(self, outcome: str, url: str, times: dict[str, float]) -> Iterator[str]:
-        if outcome == "nothing to do":
-            yield f"nothing to do: all runs; API: {url}/v1"
-            return
-        yield f"{outcome} in {self._output.elapsed_s:.1f} s"
-        last = max(times, key=lambda text: times[text], default="")
-        if last:
-            yield f"the longest waits: {_longest(times)}"
-        flags = self._place_flags()
-        yield f"API:      {url}/v1"
-        yield f"try it:   prfaasctl chat 'Why is the sky blue?' --repeat-to 900{flags}"
-        yield f"look:     prfaasctl status{flags}; prfaasctl link show{flags}"
-        yield f"remove:   prfaasctl destroy{flags}"
-
-    def _place_flags(self) -> str:
-        flags = "" if self._place.name == DEFAULT_NAME else f" --name {self._place.name}"
-        if self._place.root != DEFAULT_STATE_DIR:
-            flags += f" --state-dir {self._place.root}"
-        return flags
-
-
-def _engine_lines(options: Any) -> Iterator[str]:
-    if not options.is_twin:
-        yield f"model: {options.model_path} ({options.dtype}, CPU)"
-        return
-    counts = ", ".join(map(str, options.instances))
-    yield f"twins of {', '.join(options.profiles)}: {counts}; tokenizer of {options.model_path}"
-    yield f"bytes and link rate divided by {options.scale:g}, times {options.dilation:g} as long"
-
-
-def _longest(times: dict[str, float]) -> str:
-    """Return the three steps that came longest after the one before."""
-    ordered = sorted(times.items(), key=lambda item: item[1])
-    gaps = [
-        (done_s - before_s, text)
-        for (text, done_s), (_, before_s) in zip(ordered, [("", 0.0), *ordered], strict=False)
-    ]
-    return ", ".join(f"{text} {gap_s:.1f} s" for gap_s, text in sorted(gaps, reverse=True)[:3])
+        elapsed_s = self._output.elapsed_s
+        self._output.result(
+            document,
+            lambda: result_lines(
+                self._place, self._options, outcome, times=times, elapsed_s=elapsed_s
+            ),
+        )

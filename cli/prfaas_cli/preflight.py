@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prfaas_agent.checks import (
@@ -13,6 +13,8 @@ from prfaas_agent.checks import (
     sglang_problem,
     socket_path_problem,
 )
+from prfaas_cli.api_check import api_problems
+from prfaas_cli.deploy_gateway import gateway_sections
 from prfaas_cli.failures import ProblemsError
 from prfaas_cli.options import DeployOptions
 from prfaas_cli.place import Place
@@ -89,6 +91,12 @@ def available_memory_bytes() -> int:
     return 0
 
 
+def _by_option(problem: str) -> str:
+    for key, option in (("keys_file", "api-keys"), ("cert", "tls-cert"), ("key", "tls-key")):
+        problem = problem.replace(f"api.{key} ", f"--{option} ")
+    return problem
+
+
 def _problems(place: Place, options: DeployOptions, machine: Machine, *, fresh: bool) -> list[str]:
     if not machine.platform.startswith("linux"):
         return [f"this is {machine.platform}; emulated regions need Linux"]
@@ -101,6 +109,8 @@ def _problems(place: Place, options: DeployOptions, machine: Machine, *, fresh: 
     if not options.is_twin:
         found.append(machine.sglang_problem())
     found.append(machine.model_problem(options.model_path))
+    _, api = gateway_sections(place, replace(options, tls=False))
+    found += [_by_option(problem) for problem in api_problems(api)]
     if fresh:
         problem = machine.port_problem(GATEWAY_HOST, options.port)
         found.append(f"--port {options.port}: {problem}" if problem else None)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from prfaas.errors import ConfigError, StateError
-from prfaas_cli.deploy import _longest
+from prfaas_cli.deploy_lines import _longest
 from prfaas_cli.main import run
 from prfaas_cli.output import Output, table
 from prfaas_cli.place import Place
