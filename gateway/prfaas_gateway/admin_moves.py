@@ -1,10 +1,12 @@
 """The handlers for moves of prefixes: what was moved, and to move one by hand."""
 
+import asyncio
 import json
 from typing import Any
 
 from aiohttp import web
 
+from prfaas.errors import ConfigError
 from prfaas.reasons import Reason
 from prfaas.records import NodeRecord
 from prfaas_gateway.errors import RequestError, ServiceError
@@ -12,6 +14,7 @@ from prfaas_gateway.gateway import GATEWAY, Gateway
 from prfaas_gateway.inference import TextPrompt, check_encodable, token_prompt
 from prfaas_gateway.move_log import MAX_MOVES
 from prfaas_gateway.prefix_moves import Salted
+from prfaas_gateway.slow_clients import read_body
 
 MOVES_PATH = "/admin/v1/moves"
 _KEYS = {"source", "destination", "model", "text", "tokens", "cache_salt", "extra_key"}
@@ -40,10 +43,10 @@ async def handle_put_move(request: web.Request) -> web.Response:
 
     Raises:
         RequestError: the body is no move, or a region has no pool.
-        ServiceError: no node is known at all.
+        ServiceError: no node is known at all, or its tokenizer is not to be had.
     """
     gateway = request.app[GATEWAY]
-    body = _parse(await request.read())
+    body = await asyncio.to_thread(_parse, await read_body(request))
     node = gateway.fleet.find_model(body.get("model", ""))
     ends = [_mover(gateway, node, body, name) for name in ("source", "destination")]
     if ends[0].pool == ends[1].pool:
@@ -51,7 +54,10 @@ async def handle_put_move(request: web.Request) -> web.Response:
     salt = f"{body.get('cache_salt', '')}\0{body.get('extra_key', '')}"
     tokens = body.get("tokens")
     prompt = TextPrompt(body["text"]) if tokens is None else token_prompt(tokens, "tokens")
-    tokenizer = await gateway.tokenizers.get(node.model_path)
+    try:
+        tokenizer = await gateway.tokenizers.get(node.model_path)
+    except ConfigError as error:
+        raise ServiceError(Reason.NOT_READY, str(error)) from None
     hashed = await tokenizer.encode(prompt, namespace=f"{node.model_id}\0{salt}")
     if not hashed.num_tokens:
         raise RequestError("the prompt has no tokens", param="text")

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import aclosing, closing, contextmanager
+from collections.abc import Sequence
+from contextlib import aclosing, closing
 
 from aiohttp import web
 
@@ -12,6 +12,7 @@ from prfaas.errors import ConfigError
 from prfaas.reasons import Reason
 from prfaas.records import NodeRecord
 from prfaas_gateway.access import CLIENT
+from prfaas_gateway.admission import admitted
 from prfaas_gateway.dispatch import Job, Trace
 from prfaas_gateway.errors import GatewayError, RequestError, ServiceError
 from prfaas_gateway.gateway import GATEWAY, TRACE, Gateway
@@ -57,7 +58,7 @@ async def _answer(request: web.Request, gateway: Gateway, trace: Trace) -> web.S
     deadline_s = trace.started_s + gateway.section.request_timeout_s
     timeout_s = gateway.section.request_timeout_s
     response: web.StreamResponse | None = None
-    with _admitted(gateway):
+    with admitted(gateway):
         try:
             async with asyncio.timeout_at(deadline_s):
                 job = await _prepare(request, gateway, trace, deadline_s)
@@ -75,26 +76,6 @@ async def _answer(request: web.Request, gateway: Gateway, trace: Trace) -> web.S
         if response is None or not response.prepared:
             raise error
         return await _end_broken(request, response, error)
-
-
-@contextmanager
-def _admitted(gateway: Gateway) -> Iterator[None]:
-    """Count a request while it is served.
-
-    Raises:
-        ServiceError: too many are served already.
-    """
-    if gateway.active_requests >= gateway.section.max_concurrent_requests:
-        raise ServiceError(
-            Reason.OVERLOADED, f"{gateway.active_requests} requests are being served already"
-        )
-    gateway.active_requests += 1
-    gateway.metrics.in_flight.set(gateway.active_requests)
-    try:
-        yield
-    finally:
-        gateway.active_requests -= 1
-        gateway.metrics.in_flight.set(gateway.active_requests)
 
 
 async def _prepare(request: web.Request, gateway: Gateway, trace: Trace, deadline_s: float) -> Job:

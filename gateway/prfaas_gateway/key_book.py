@@ -59,7 +59,10 @@ class KeyBook:
             self._signature = signature
             self._load()
         except OSError as error:
-            logger.warning("%s: %s; the last keys stay in use", self._path, error.strerror)
+            # Once, not twice a second: it may be away for as long as it likes.
+            if self._signature is not None:
+                logger.warning("%s: %s; the last keys stay in use", self._path, error.strerror)
+            self._signature = None
         except ConfigError as error:
             logger.warning("%s; the last keys stay in use", error)
         else:
@@ -70,6 +73,8 @@ class KeyBook:
         return found.st_mtime_ns, found.st_ino, found.st_size
 
     def _load(self) -> None:
+        if not self._path.is_file():
+            raise ConfigError(f"{self._path}: not a file")  # a pipe would be waited for
         if self._path.stat().st_size > _MAX_BYTES:
             raise ConfigError(f"{self._path}: larger than {_MAX_BYTES} bytes")
         try:

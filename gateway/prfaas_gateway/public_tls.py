@@ -21,6 +21,7 @@ class PublicTls:
 
     def __init__(self, section: ApiSection) -> None:
         self._files = (Path(section.cert), Path(section.key))
+        self._told = ""
         try:
             self._signature = self._sign()
             self._newest = self._load()
@@ -53,9 +54,12 @@ class PublicTls:
                 return
             self._newest = self._load()
         except (OSError, ValueError) as error:
-            logger.warning("%s: %s; the last ones stay in use", self._names(), _text(error))
+            # Once for each thing that is wrong, not for each handshake: clients do not fill a disk.
+            if _text(error) != self._told:
+                self._told = _text(error)
+                logger.warning("%s: %s; the last ones stay in use", self._names(), self._told)
             return
-        self._signature = signature
+        self._signature, self._told = signature, ""
         logger.info("%s: reloaded", self._names())
 
     def _sign(self) -> _Signature:

@@ -11,6 +11,7 @@ from aiohttp import web
 from prfaas.errors import ConfigError
 from prfaas.reasons import Reason
 from prfaas.records import NodeRecord
+from prfaas_gateway.admission import admitted
 from prfaas_gateway.errors import RequestError, ServiceError
 from prfaas_gateway.gateway import GATEWAY
 from prfaas_gateway.inference import (
@@ -34,8 +35,13 @@ async def handle_tokenize(request: web.Request) -> web.Response:
 
     Raises:
         RequestError: naming the field.
-        ServiceError: no node is known that serves the model.
+        ServiceError: no node is known that serves the model, or too many requests are served.
     """
+    with admitted(request.app[GATEWAY]):
+        return await _tokenized(request)
+
+
+async def _tokenized(request: web.Request) -> web.Response:
     body = await _body(request)
     node, tokenizer = await _tokenizer(request, body)
     special = typed_field(body, "add_special_tokens", bool, default=True)
@@ -59,8 +65,13 @@ async def handle_detokenize(request: web.Request) -> web.Response:
 
     Raises:
         RequestError: naming the field.
-        ServiceError: no node is known that serves the model.
+        ServiceError: no node is known that serves the model, or too many requests are served.
     """
+    with admitted(request.app[GATEWAY]):
+        return await _detokenized(request)
+
+
+async def _detokenized(request: web.Request) -> web.Response:
     body = await _body(request)
     _, tokenizer = await _tokenizer(request, body)
     skip = typed_field(body, "skip_special_tokens", bool, default=True)
