@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prfaas.errors import PrfaasError, StateError
+from prfaas.errors import ConfigError, PrfaasError, StateError
 from prfaas.records import NodeRecord, Role
 from prfaas_agent.process import is_alive
 from prfaas_cli.api_key import key_headers
@@ -178,7 +178,12 @@ class Observed:
             connection.close()
 
     def _gateway_connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        port, tls = self.options.port, client_context(self.place, self.options)
+        """Return a connection to the gateway. Raises: OSError, its certificate is not there."""
+        port = self.options.port
+        try:
+            tls = client_context(self.place, self.options)
+        except ConfigError as error:
+            raise OSError(str(error)) from None
         if tls is None:
             return http.client.HTTPConnection(GATEWAY_HOST, port, timeout=timeout_s)
         return http.client.HTTPSConnection(GATEWAY_HOST, port, timeout=timeout_s, context=tls)
