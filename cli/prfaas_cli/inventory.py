@@ -1,17 +1,24 @@
 """Hosts of an inventory as `deploy` needs them: who does what in which region. Pure."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from prfaas.names import is_name
+
 ENGINE_GROUPS = ("prefill", "decode")
 GROUPS = (*ENGINE_GROUPS, "gateway", "etcd")
 _GATEWAY_PORT = 8080
+_ADDRESS = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
 class InventoryHost:
-    """One machine: its groups of ours, its region and address; empty where it has none."""
+    """One machine: its groups of ours, its region and address; empty where it has none.
+
+    `gateway_port` is 0 where what the inventory says is no port.
+    """
 
     name: str
     groups: tuple[str, ...]
@@ -31,7 +38,7 @@ def hosts_of(document: Mapping[str, Any]) -> tuple[InventoryHost, ...]:
             tuple(group for group in GROUPS if name in members[group]),
             str(variables.get(name, {}).get("prfaas_region", "")),
             str(variables.get(name, {}).get("prfaas_address", "")),
-            int(variables.get(name, {}).get("prfaas_gateway_port", _GATEWAY_PORT)),
+            _port(variables.get(name, {}).get("prfaas_gateway_port", _GATEWAY_PORT)),
         )
         for name in names
     )
@@ -55,15 +62,35 @@ def inventory_problems(hosts: Sequence[InventoryHost], regions: Sequence[str]) -
         roles = [group for group in host.groups if group != "etcd"]
         if len(roles) > 1:
             yield f"host {host.name}: in the groups {', '.join(roles)}; allowed: one of them"
-        for key, value in (("prfaas_region", host.region), ("prfaas_address", host.address)):
-            if not value:
-                yield f"host {host.name}: {key} is missing"
+        yield from _host_problems(host)
     for region in dict.fromkeys(host.region for host in hosts if host.region):
         if region not in regions:
             yield f"--regions {','.join(regions)}: the inventory has hosts in {region} too"
     for region in regions:
         if not any(host.region == region for host in hosts):
             yield f"--regions: the inventory has no host in {region}"
+
+
+def _host_problems(host: InventoryHost) -> Iterator[str]:
+    """Yield what is wrong with a host's own words, which become names of files and of units."""
+    where = f"host {host.name!r:.80}" if not is_name(host.name) else f"host {host.name}"
+    if not is_name(host.name):
+        yield f"{where}: allowed names: 1 to 40 lowercase letters, digits and dashes"
+    for key, value in (("prfaas_region", host.region), ("prfaas_address", host.address)):
+        if not value:
+            yield f"{where}: {key} is missing"
+    if host.region and not is_name(host.region):
+        yield f"{where}: prfaas_region {host.region!r:.80}: allowed: as for names of hosts"
+    if host.address and not _ADDRESS.fullmatch(host.address):
+        yield f"{where}: prfaas_address {host.address!r:.80}: allowed: an IPv4 address or a name"
+    if not host.gateway_port:
+        yield f"{where}: prfaas_gateway_port: allowed: 1 to 65535"
+
+
+def _port(value: Any) -> int:
+    text = str(value)
+    is_port = text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 1 << 16
+    return int(text) if is_port else 0
 
 
 def api_url(hosts: Sequence[InventoryHost]) -> str:

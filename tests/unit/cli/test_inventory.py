@@ -44,6 +44,34 @@ def test_all_problems_are_told_at_once() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"prfaas_region": 'a"\n[x]'}, "prfaas_region 'a\"\\n[x]': allowed"),
+        ({"prfaas_region": "../a"}, "prfaas_region '../a': allowed"),
+        ({"prfaas_address": "10.0.0.1; reboot"}, "prfaas_address '10.0.0.1; reboot': allowed"),
+        ({"prfaas_address": "fe80::1"}, "prfaas_address 'fe80::1': allowed: an IPv4 address"),
+        ({"prfaas_gateway_port": "http"}, "prfaas_gateway_port: allowed: 1 to 65535"),
+        ({"prfaas_gateway_port": 70000}, "prfaas_gateway_port: allowed: 1 to 65535"),
+    ],
+)
+def test_words_that_would_end_up_in_files_of_a_host_are_checked(
+    changes: dict[str, object], problem: str
+) -> None:
+    broken = document()
+    broken["_meta"]["hostvars"]["a-prefill"].update(changes)  # type: ignore[index]
+    found = list(inventory_problems(hosts_of(broken), ("a", "b")))
+    assert f"host a-prefill: {problem}" in "\n".join(found)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "a b", "A", "-" * 41, "x.example.com"])
+def test_names_of_hosts_are_checked(name: str) -> None:
+    broken = document(prefill={"hosts": [name]})
+    broken["_meta"]["hostvars"][name] = {"prfaas_region": "a", "prfaas_address": "x"}  # type: ignore[index]
+    found = list(inventory_problems(hosts_of(broken), ("a", "b")))
+    assert found == [f"host {name!r}: allowed names: 1 to 40 lowercase letters, digits and dashes"]
+
+
 def test_an_inventory_may_name_the_package() -> None:
     assert not names_package(document())
     assert names_package({"_meta": {"hostvars": {"h": {"prfaas_wheel": "/w.whl"}}}})
