@@ -9,6 +9,7 @@ import typer
 
 from prfaas.errors import PrfaasError
 from prfaas_cli import (
+    backup,
     campaign,
     certs,
     chat,
@@ -47,6 +48,8 @@ app.command("status")(status.status)
 app.command("top")(top.top)
 app.command("decisions")(decisions.decisions)
 app.command("upgrade")(upgrade.upgrade)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
 app.command("destroy")(destroy.destroy)
 app.command("plan")(plan.plan)
 app.command("simulate")(simulate.simulate)

@@ -1,19 +1,26 @@
-"""The commands of docs/ansible.md, as they stand there: ansible over SSH on four full hosts."""
+"""The commands of docs/ansible.md, as they stand there: ansible over SSH on five full hosts."""
 
 import json
 import os
 import re
 import shlex
+import stat
 import subprocess
 import sys
+import threading
+import time
+import urllib.error
 import urllib.request
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deployment import leftovers, prfaasctl
 
+from prfaas.records import RoutingPolicy
 from prfaas_netem import inside
 from prfaas_netem.namespace import names
 
@@ -49,7 +56,7 @@ def asking() -> list[list[str]]:
     return [shlex.split(line) for line in re.findall(r"^    (ip netns .*)$", text, re.MULTILINE)]
 
 
-UP, LIST, INVENTORY, DEPLOY, PLAN, DESTROY, DOWN = documented()
+UP, LIST, INVENTORY, DEPLOY, PLAN, UPGRADE, BACKUP, RESTORE, DESTROY, DOWN = documented()
 
 
 def run(words: list[str], folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -114,7 +121,124 @@ def ask(prompt_tokens: int) -> tuple[dict[str, str], dict[str, Any]]:
         return {key.lower(): value for key, value in answer.headers.items()}, json.load(answer)
 
 
-def test_four_hosts_over_ssh(inventory: Path, tmp_path: Path) -> None:
+@contextmanager
+def asked_all_the_time() -> Iterator[list[str]]:
+    """Ask the gateway, long prompts and short ones in turn; gives all failures."""
+    failures: list[str] = []
+    asked: list[int] = []
+    stop = threading.Event()
+
+    def keep_asking() -> None:
+        while not stop.wait(0.05):
+            try:
+                ask(25_000 if len(asked) % 2 else 9)
+            except (OSError, ValueError) as error:
+                why = error.read()[:300] if isinstance(error, urllib.error.HTTPError) else ""
+                failures.append(f"request {len(asked)}: {error!r} {why!r}")
+            asked.append(1)
+
+    thread = threading.Thread(target=keep_asking)
+    thread.start()
+    try:
+        yield failures
+    finally:
+        stop.set()
+        thread.join()
+    assert len(asked) > 20
+
+
+def another_release(inventory: Path, wheel: Path) -> None:
+    """Have the hosts be upgraded to a release that differs in nothing but its name."""
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.comment = b"another"
+    name_wheel(inventory, wheel)
+
+
+def etcdctl(inventory: Path, words: str) -> str:
+    """Run etcdctl on a member."""
+    return on_host(
+        inventory, "b-gateway", f"set -a; . /etc/prfaas/etcd/operator.env; etcdctl {words}"
+    )
+
+
+def upgraded_without_loss(inventory: Path, folder: Path) -> None:
+    """Upgrade: the second host fails and ends it; once it can start again, the rest follows."""
+    another_release(inventory, next((folder / "wheel").glob("*.whl")))
+    before = on_host(inventory, "b-decode-0", "readlink /opt/prfaas/current")
+    drop_in = "/etc/systemd/system/prfaas-node.service.d"
+    broken = f"mkdir {drop_in}; printf '[Service]\\nExecStartPre=/bin/false\\n' > {drop_in}/no.conf"
+    on_host(inventory, "b-prefill", f"{broken}; systemctl daemon-reload")
+    with asked_all_the_time() as failures:
+        failed = run(UPGRADE, folder, "--json")
+        assert failed.returncode == 1, failed.stdout
+        said = json.loads(failed.stdout)["error"]
+        assert "host b-prefill: " in said, said
+        assert "run the command again to go on" in said
+        log = (folder / NAME / "logs/upgrade.log").read_text()
+        assert "b-prefill: Start the node: " in log
+        assert "it skips the hosts that are done and goes on with this one" in log
+        assert on_host(inventory, "b-decode-0", "readlink /opt/prfaas/current") == before
+
+        on_host(inventory, "b-prefill", f"rm -r {drop_in}; systemctl daemon-reload")
+        done = run(UPGRADE, folder, "--json")
+        assert done.returncode == 0, done.stderr[-3000:]
+        hosts = json.loads(done.stdout)["upgraded"]
+        assert hosts == ["b-decode-0", "b-decode-1", "b-gateway", "b-prefill"]
+    assert failures == []
+    assert on_host(inventory, "b-decode-0", "readlink /opt/prfaas/current") != before
+
+    again = run(UPGRADE, folder, "--json")
+    assert again.returncode == 0, again.stderr[-3000:]
+    document = json.loads(again.stdout)
+    assert (document["outcome"], document["upgraded"]) == ("nothing to do", [])
+    assert set(document["changed"].values()) == {0}
+
+
+def threshold() -> int:
+    with (
+        inside(f"prfaas-{HOSTS}-wan"),
+        urllib.request.urlopen("http://10.213.2.2:8080/admin/v1/policy", timeout=60) as answer,
+    ):
+        return int(json.load(answer)["threshold_tokens"])
+
+
+def saved_and_brought_back(inventory: Path, folder: Path) -> None:
+    """Save what etcd has, have all members lose it, and bring it back."""
+    key = f"/prfaas/{NAME}/policy"
+    policy = RoutingPolicy(threshold_tokens=777, version=1, tenants={"acme": "eu"}).to_json()
+    etcdctl(inventory, f"put {key} {shlex.quote(policy)}")
+    until(lambda: threshold() == 777, "the policy is not in force")
+    saved = run(BACKUP, folder, "--json")
+    assert saved.returncode == 0, saved.stderr[-3000:]
+    assert json.loads(saved.stdout)["deployment"] == NAME
+    assert stat.S_IMODE((folder / "etcd.db").stat().st_mode) == 0o600
+    etcdctl(inventory, f"put {key} {shlex.quote(policy.replace('777', '778'))}")
+    refused = run(RESTORE, folder)
+    assert (refused.returncode, "give --yes" in refused.stderr) == (1, True), refused.stderr
+
+    members = [member.removesuffix("-etcd") for member in etcdctl(inventory, MEMBERS).split()]
+    assert len(members) == 3
+    for member in members:
+        on_host(inventory, member, "systemctl stop prfaas-etcd; rm -r /var/lib/prfaas-etcd/*")
+    restored = run(RESTORE, folder, "--json")
+    assert restored.returncode == 0, restored.stderr[-3000:]
+    assert etcdctl(inventory, f"get --print-value-only {key}").strip() == policy
+    until(lambda: threshold() == 777, "the policy is not back in force")
+    headers, _ = ask(25_000)
+    assert headers["x-prfaas-prefill"] == "a-prefill"
+
+
+MEMBERS = "member list -w simple | cut -d, -f3"
+
+
+def until(what: Callable[[], bool], otherwise: str) -> None:
+    deadline_s = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline_s, otherwise
+        time.sleep(0.2)
+
+
+def test_five_hosts_over_ssh(inventory: Path, tmp_path: Path) -> None:
     twins = ("--scale", "100000", "--dilation", "0.05")
     first = run(DEPLOY, tmp_path, *twins, "--json")
     assert first.returncode == 0, first.stderr[-3000:]
@@ -151,14 +275,17 @@ def test_four_hosts_over_ssh(inventory: Path, tmp_path: Path) -> None:
         inventory, "b-gateway", "cat /etc/prfaas/gateway.toml"
     )
 
-    log = (tmp_path / NAME / "logs/ansible.log").read_text()
+    upgraded_without_loss(inventory, tmp_path)
+    saved_and_brought_back(inventory, tmp_path)
+
+    log = "".join(path.read_text() for path in (tmp_path / NAME / "logs").iterdir())
     state = (tmp_path / NAME / "deployment.json").read_text()
     assert "PRIVATE KEY" not in log + state + first.stderr + second.stderr
 
     destroyed = run(DESTROY, tmp_path)
     assert destroyed.returncode == 0, destroyed.stderr[-3000:]
     assert not (tmp_path / NAME).exists()
-    for host in ("a-prefill", "b-gateway", "b-decode"):
+    for host in ("a-prefill", "b-gateway", "b-decode-0"):
         assert on_host(inventory, host, LEFT) == "", host
 
 

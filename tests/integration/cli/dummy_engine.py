@@ -1,4 +1,4 @@
-"""An engine as a node agent sees one: answers /health and /server_info, ends on SIGTERM.
+"""An engine as a node agent sees one: answers /health, /server_info and /v1/loads, ends on SIGTERM.
 
 It changes its role when asked to, unless a file `busy` or `breaks` in its directory says true.
 """
@@ -17,10 +17,10 @@ INFO = {"context_length": 2048, "chunked_prefill_size": 512, "max_running_reques
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        known = self.path in ("/health", "/server_info")
+        known = self.path in ("/health", "/server_info", "/v1/loads")
         self.send_response(200 if known else 404)
         self.end_headers()
-        self.wfile.write(json.dumps(INFO).encode())
+        self.wfile.write(json.dumps(load() if self.path == "/v1/loads" else INFO).encode())
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
@@ -31,6 +31,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200 if done else 400)
         self.end_headers()
         self.wfile.write(json.dumps(answer).encode())
+
+
+def load() -> dict[str, object]:
+    counts = {"prefill_inflight_queue_reqs": int(flag("busy"))}
+    return {"loads": [{"num_running_reqs": 0, "num_waiting_reqs": 0, "disaggregation": counts}]}
 
 
 def flag(name: str) -> bool:

@@ -1,0 +1,48 @@
+"""etcd's own command on this machine. Keys and certificates are named in its environment only."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from prfaas.errors import PreflightError, StateError
+
+_TIMEOUT_S = 300.0
+
+
+def etcd_tool(
+    words: Sequence[str], environment: Mapping[str, str], *, offline: bool = False
+) -> str:
+    """Run etcdctl, or for work on files (`offline`) etcdutl where there is one; return its output.
+
+    Raises:
+        PreflightError: it is not installed.
+        StateError: it failed, with its last line.
+    """
+    from prfaas_cli.preflight import find_program
+
+    program = (find_program("etcdutl") if offline else None) or find_program("etcdctl")
+    if program is None:
+        raise PreflightError("etcdctl is not installed; install the package etcd-client")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("ETCDCTL_")}
+    done = subprocess.run(
+        [program, *words],
+        env=kept | {"ETCDCTL_API": "3"} | dict(environment),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["no reason given"]
+        raise StateError(f"{Path(program).name} {' '.join(words[:2])}: {said[-1][-500:]}")
+    return done.stdout
+
+
+def snapshot_status(path: Path) -> dict[str, Any]:
+    """Return what etcd's tool finds in a snapshot. Raises: StateError: it is none, or damaged."""
+    found = json.loads(etcd_tool(["snapshot", "status", str(path), "-w", "json"], {}, offline=True))
+    return dict(found)
