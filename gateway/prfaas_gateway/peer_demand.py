@@ -56,6 +56,6 @@ class PeerDemand:
                 raw = await response.json()
             demand = raw.get("demand") if isinstance(raw, dict) else None
             return None if demand is None else DemandSeen.from_json(demand)
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, ConfigError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, RecursionError, ConfigError) as error:
             logger.info("demand of %s is left out: %s", node.name, error)
             return None

@@ -82,7 +82,10 @@ def _numbers(raw: object, key: str) -> Floats:
     is_list = isinstance(raw, list) and 0 < len(raw) <= _MAX_CELLS
     if not is_list or any(type(value) not in (int, float) for value in raw):  # type: ignore[attr-defined]
         raise ConfigError(f"demand.{key}: expected 1 to {_MAX_CELLS} numbers")
-    numbers = np.asarray(raw, dtype=np.float64)
+    try:
+        numbers = np.asarray(raw, dtype=np.float64)
+    except OverflowError:  # an integer beyond all floats
+        raise ConfigError(f"demand.{key}: expected numbers") from None
     if not np.all(np.isfinite(numbers)) or np.any(numbers <= 0):
         raise ConfigError(f"demand.{key}: expected positive numbers")
     return numbers
