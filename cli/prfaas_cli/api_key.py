@@ -39,18 +39,30 @@ def key_headers() -> dict[str, str]:
     file = _file.get()
     key, source = os.environ.get(KEY_VARIABLE, "").strip(), KEY_VARIABLE
     if file is not None:
-        key, source = _read(file), str(file)
+        key, source = read_key(file, "--api-key-file"), str(file)
     if not key and file is None:
         return {}
-    if not key or not key.isascii() or not key.isprintable() or len(key) > _MAX_LENGTH:
-        raise ConfigError(f"{source}: not an API key")
+    check_key(key, source)
     return {"Authorization": f"Bearer {key}"}
 
 
-def _read(file: Path) -> str:
+def given_file() -> Path | None:
+    """Return the file that holds the key of this command, if one was given."""
+    file = _file.get()
+    return None if file is None else file.resolve()
+
+
+def check_key(key: str, source: str) -> None:
+    """Raise ConfigError, which does not show it, if this is no key."""
+    if not key or not key.isascii() or not key.isprintable() or len(key) > _MAX_LENGTH:
+        raise ConfigError(f"{source}: not an API key")
+
+
+def read_key(file: Path, option: str) -> str:
+    """Return what a file holds. Raises: ConfigError, naming the option."""
     try:
         return file.read_text().strip()
     except OSError as error:
-        raise ConfigError(f"--api-key-file {file}: {error.strerror}") from None
+        raise ConfigError(f"{option} {file}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"--api-key-file {file}: not text") from None
+        raise ConfigError(f"{option} {file}: not text") from None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from prfaas.errors import ConfigError, PrfaasError, StateError
 from prfaas.workload import Trace
+from prfaas_cli.api_key import KEY_VARIABLE, check_key, given_file, read_key
 from prfaas_cli.campaign_prediction import check_plan
 from prfaas_cli.campaign_results import Results, read_results, write_results
 from prfaas_cli.campaign_target import Facts, check_tokenizer, find_target
@@ -79,7 +80,7 @@ def run_campaign(asked: Asked, place: Place, output: Output) -> int:
     schedule = _schedule(campaign, asked.rate)
     check_ports(asked.spread)
     folder = RunFolder(asked.out or _new_folder(campaign.name))
-    folder.prepare(text, _job(campaign, facts), schedule)
+    folder.prepare(text, _job(campaign, facts, beside=asked.file.parent), schedule)
     write_results(folder.facts, facts.to_json() | {"requests": campaign.requests})
     for line in _head(campaign, facts, schedule, folder):
         output.note(line)
@@ -142,10 +143,9 @@ def _schedule(campaign: Campaign, rate: float | None) -> Schedule:
     return schedule.faster(rate / usual)
 
 
-def _job(campaign: Campaign, facts: Facts) -> Job:
+def _job(campaign: Campaign, facts: Facts, *, beside: Path) -> Job:
     target = campaign.target
-    if target.api_key_env and target.api_key_env not in os.environ:
-        raise ConfigError(f"target.api_key_env = {target.api_key_env!r}: not in the environment")
+    api_key_env, api_key_file = _key_of(campaign, beside)
     salt = campaign.prompt_salt
     return Job(
         url=facts.url,
@@ -157,10 +157,37 @@ def _job(campaign: Campaign, facts: Facts) -> Job:
         last_id=target.last_id,
         timeout_s=target.timeout_s,
         max_in_flight=target.max_in_flight,
-        api_key_env=target.api_key_env,
+        api_key_env=api_key_env,
+        api_key_file=api_key_file,
+        certificate=facts.certificate,
         dilation=facts.dilation,
         salt=secrets.randbits(_SALT_BITS) if salt is None else salt,
     )
+
+
+def _key_of(campaign: Campaign, beside: Path) -> tuple[str, str]:
+    """Return the variable or the file that holds the key: the campaign's, or else, for a deployment
+    of this machine, that of prfaasctl itself.
+
+    Raises:
+        ConfigError: there is no key in it.
+    """
+    target = campaign.target
+    if target.api_key_env:
+        if target.api_key_env not in os.environ:
+            raise ConfigError(
+                f"target.api_key_env = {target.api_key_env!r}: not in the environment"
+            )
+        return target.api_key_env, ""
+    file = (beside / target.api_key_file).resolve() if target.api_key_file else None
+    if file is None and not target.url:
+        file = given_file()
+        if file is None and os.environ.get(KEY_VARIABLE, "").strip():
+            return KEY_VARIABLE, ""
+    if file is None:
+        return "", ""
+    check_key(read_key(file, "target.api_key_file"), f"target.api_key_file {file}")
+    return "", str(file)
 
 
 def _head(campaign: Campaign, facts: Facts, schedule: Schedule, folder: RunFolder) -> Iterator[str]:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Facts:
     """What is known of the target. `dilation` and `scale` are a twin's: how many seconds one real
     second takes, and what bytes are divided by. `link_bits_per_s` is the real link's rate,
-    `batch_tokens` of how many a twin's prefill makes a batch (0: one prompt at a time)."""
+    `batch_tokens` of how many a twin's prefill makes a batch (0: one prompt at a time),
+    `certificate` the file of the one that the deployment's gateway shows."""
 
     url: str
     dilation: float = 1.0
@@ -32,6 +33,7 @@ class Facts:
     instances: tuple[int, ...] = ()
     threshold_tokens: int | None = None
     batch_tokens: int = 0
+    certificate: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return what `from_json` takes."""
@@ -52,6 +54,7 @@ def find_target(campaign: "Campaign", place: "Place") -> tuple[Facts, "LinkMeter
     """
     if campaign.target.url:
         return Facts(campaign.target.url.rstrip("/"), campaign.dilation or 1.0), None
+    from prfaas_cli.deploy_gateway import api_certificate
     from prfaas_cli.observation import Observed
     from prfaas_cli.process_plan import api_url
 
@@ -74,6 +77,7 @@ def find_target(campaign: "Campaign", place: "Place") -> tuple[Facts, "LinkMeter
         instances=options.instances,
         threshold_tokens=options.threshold_tokens,
         batch_tokens=TwinSection().batch_tokens if options.is_twin else 0,
+        certificate=api_certificate(place, options)[0],
     )
     return facts, LinkMeter(observed.topology, options.home)
 

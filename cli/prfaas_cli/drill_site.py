@@ -3,7 +3,8 @@
 import os
 import re
 import signal
-from collections.abc import Sequence
+import ssl
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from prfaas.records import Role
 from prfaas_agent.process import ProcessId, is_alive, send_signal, session_members
 from prfaas_agent.state_file import read_json
 from prfaas_cli.agent_control import ask_agent
+from prfaas_cli.api_key import key_headers
+from prfaas_cli.deploy_gateway import client_context
 from prfaas_cli.drill_snapshot import take_snapshot
 from prfaas_cli.drill_strangers import pester
 from prfaas_cli.observation import Observed
@@ -40,6 +43,16 @@ class DeploymentSite:
     def url(self) -> str:
         """Where its API is."""
         return api_url(self.observed.options)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The key that prfaasctl was given."""
+        return key_headers()
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """The certificate that the gateway was deployed with."""
+        return client_context(self.observed.place, self.observed.options)
 
     @property
     def processes(self) -> Sequence[str]:

@@ -23,6 +23,8 @@ class FakeSite:
     acts: list[str] = field(default_factory=list)
     spec: dict[str, Any] = field(default_factory=lambda: _link())
     counted: float = 0.0
+    headers: dict[str, str] = field(default_factory=dict)
+    tls: None = None
     is_hanging: bool = False
     refuses: str = ""
     leaks: float = 0.0

@@ -25,7 +25,7 @@ _TOP = (
 )  # fmt: skip
 _TARGET = (
     "url", "api", "model", "input", "tokenizer", "first_id", "last_id", "timeout_s",
-    "max_in_flight", "api_key_env",
+    "max_in_flight", "api_key_env", "api_key_file",
 )  # fmt: skip
 _SLO = ("ttft_s", "tpot_s")
 _PLAN = ("case", "policy", "threshold", "n_p", "n_d")
@@ -48,7 +48,7 @@ class Target:
 
     `tokenizer` is a model's directory, or the name of a tiny model; only `text` needs it. Token ids
     are from `first_id` to `last_id`. `timeout_s` is in real seconds, from the time at which a
-    request was due.
+    request was due. The key is in the variable `api_key_env` or in the file `api_key_file`.
     """
 
     url: str = ""
@@ -61,6 +61,7 @@ class Target:
     timeout_s: float = 300.0
     max_in_flight: int = 1024
     api_key_env: str = ""
+    api_key_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,10 @@ def _target(rows: Table) -> Target:
         timeout_s=rows.number("timeout_s", default=usual.timeout_s),
         max_in_flight=rows.whole("max_in_flight", least=1, default=usual.max_in_flight),
         api_key_env=rows.text("api_key_env") if "api_key_env" in rows else "",
+        api_key_file=rows.text("api_key_file") if "api_key_file" in rows else "",
     )
+    if target.api_key_env and target.api_key_file:
+        rows.refuse("api_key_file", "left out, where api_key_env names the key")
     if target.url and not _is_url(target.url):
         rows.refuse("url", "http:// or https:// with a host, perhaps a port, and nothing more")
     if target.max_in_flight > _MAX_IN_FLIGHT:

@@ -18,7 +18,9 @@ from prfaas_loadtest.workloads.text_prompts import TextPrompts, load_text_prompt
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """How to send; a secret is in none of it: `api_key_env` names the variable that holds the key.
+    """How to send; a secret is in none of it: `api_key_env` names the variable that holds the key,
+    `api_key_file` the file. `certificate` is the file of the only one that the target may show;
+    empty: one that this machine trusts.
 
     `timeout_s` is in real seconds, `dilation` how many seconds one of them takes. `tokenizer` is a
     model's directory, or empty with token ids.
@@ -36,6 +38,8 @@ class Job:
     api_key_env: str
     dilation: float
     salt: int
+    api_key_file: str = ""
+    certificate: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return what `from_json` takes."""

@@ -9,12 +9,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import gevent
 import gevent.event
 import gevent.pool
+import gevent.ssl
 import numpy as np
 from geventhttpclient import HTTPClient
 
@@ -32,6 +34,7 @@ _CONNECT_TIMEOUT_S = 10.0
 _BLOCK_BYTES = 1 << 16
 _MAX_REFUSAL_BYTES = 1 << 16
 _HTTP_OK = 200
+_END = "-----END CERTIFICATE-----"
 
 
 @dataclass(slots=True)
@@ -92,7 +95,7 @@ class Sender:
         self._changed = gevent.event.Event()
         self._stopped = False
         self._begin_s = 0.0
-        self._client = _client(job)
+        self._client, self._headers = _client(job), _headers(job)
 
     @property
     def in_flight(self) -> int:
@@ -161,7 +164,7 @@ class Sender:
 
     def _ask(self, one: _Try, body: bytes) -> Outcome:
         one.sent_s = self._now_s()
-        response = self._client.request("POST", self._job.api.path, body, _headers(self._job))
+        response = self._client.request("POST", self._job.api.path, body, self._headers)
         try:
             one.status = int(response.status_code)
             one.headers = {str(name).lower(): str(value) for name, value in response.headers}
@@ -207,6 +210,8 @@ def _client(job: Job) -> HTTPClient:
         parts.hostname,
         parts.port or (443 if secure else 80),
         ssl=secure,
+        ssl_context_factory=(lambda **_: _pinned(job.certificate)) if job.certificate else None,
+        insecure=bool(job.certificate),
         concurrency=job.max_in_flight,
         connection_timeout=_CONNECT_TIMEOUT_S,
         network_timeout=max(job.timeout_s * job.dilation, _CONNECT_TIMEOUT_S),
@@ -214,10 +219,29 @@ def _client(job: Job) -> HTTPClient:
     )
 
 
+def _pinned(certificate: str) -> Any:
+    """Return a context that trusts the one certificate of a file, whatever name it is for."""
+    context = gevent.ssl.SSLContext(gevent.ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= gevent.ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        first = Path(certificate).read_text().partition(_END)[0] + _END
+        context.load_verify_locations(cadata=first)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"certificate of the target {certificate}: {error}") from None
+    return context
+
+
 def _headers(job: Job) -> dict[str, str]:
     headers = {"Content-Type": "application/json", "Connection": "close"}
-    if job.api_key_env:
-        headers["Authorization"] = f"Bearer {os.environ.get(job.api_key_env, '')}"
+    key = os.environ.get(job.api_key_env, "").strip() if job.api_key_env else ""
+    if job.api_key_file:
+        try:
+            key = Path(job.api_key_file).read_text().strip()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"api_key_file {job.api_key_file}: {error}") from None
+    if job.api_key_env or job.api_key_file:
+        headers["Authorization"] = f"Bearer {key}"
     return headers
 
 

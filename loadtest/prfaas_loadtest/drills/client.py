@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,17 +38,30 @@ class Client:
     """Sends planned requests. Each has a connection of its own, as from a client of its own.
 
     `patience_s` is how long a request may take before it counts as never answered; `salt` keeps the
-    caches of this run apart from those of others.
+    caches of this run apart from those of others. `headers` are sent with every request, `tls` is
+    for https.
     """
 
-    def __init__(self, url: str, *, patience_s: float, salt: str) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        patience_s: float,
+        salt: str,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._url = url
+        self._headers = dict(headers or {})
+        self._tls = tls
         self._patience_s = patience_s
         self._salt = salt
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Client":
-        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        connector = aiohttp.TCPConnector(
+            limit=0, force_close=True, ssl=True if self._tls is None else self._tls
+        )
         timeout = aiohttp.ClientTimeout(total=None)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
         return self
@@ -98,7 +113,7 @@ class Client:
             "stream": request.is_stream,
             "extra_key": self._salt,
         }
-        headers = {"x-request-id": f"drill-{self._salt}-{request.number}"}
+        headers = {**self._headers, "x-request-id": f"drill-{self._salt}-{request.number}"}
         try:
             async with self._session.post(self._url + _PATH, json=body, headers=headers) as answer:
                 seen.status = answer.status

@@ -145,7 +145,10 @@ async def run_drill(plan: DrillPlan, site: Site, *, say: Say) -> Run:
     """
     drill = plan.drill
     patience_s = drill.site.request_timeout_s + _PATIENCE_SLACK_S
-    async with Client(site.url, patience_s=patience_s, salt=uuid.uuid4().hex[:8]) as client:
+    salt = uuid.uuid4().hex[:8]
+    async with Client(
+        site.url, patience_s=patience_s, salt=salt, headers=site.headers, tls=site.tls
+    ) as client:
         conductor = _Conductor(plan, site, client, say, began_s=_now_s())
         route, before = await conductor.warm_up()
         counted = await asyncio.to_thread(site.requests_counted)

@@ -3,6 +3,7 @@
 All of them block; none changes more than it says. What they do not know of raises StateError.
 """
 
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -53,6 +54,14 @@ class Site(Protocol):
     @property
     def url(self) -> str:
         """Where its API is."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What every request to the API must have, such as a key."""
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """What to trust where the API speaks TLS."""
 
     @property
     def processes(self) -> Sequence[str]:

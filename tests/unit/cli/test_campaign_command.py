@@ -30,6 +30,13 @@ output_tokens = 2
         ("", 1, "nothing is deployed as default"),
         ('url = "nowhere"', 2, "target.url = 'nowhere': allowed: http://"),
         ('url = "http://x"\napi_key_env = "NO_SUCH_KEY"', 2, "'NO_SUCH_KEY': not in the environ"),
+        ('url = "http://x"\napi_key_file = "none.key"', 2, "none.key: No such file"),
+        ('url = "http://x"\napi_key_file = "c.toml"', 2, "c.toml: not an API key"),
+        (
+            'url = "http://x"\napi_key_env = "A"\napi_key_file = "b"',
+            2,
+            "target.api_key_file = 'b': allowed: left out",
+        ),
         ('url = "http://x"\ninput = "text"', 2, "target.tokenizer = None: allowed: with text"),
     ],
 )

@@ -27,6 +27,19 @@ def problems(machine: Machine, place: Place = PLACE, *, fresh: bool = True) -> l
     return caught.value.problems
 
 
+def test_files_of_the_gateways_port_are_looked_at_before_anything_starts(tmp_path: Path) -> None:
+    none, text = tmp_path / "none", tmp_path / "text"
+    text.write_text("pfs-a-key-and-no-keys-file")
+    options = replace(OPTIONS, api_keys=str(text), tls_cert=str(none), tls_key=str(none))
+    with pytest.raises(ProblemsError) as caught:
+        check_machine(PLACE, options, machine=GOOD)
+    keys, tls = caught.value.problems
+    assert keys.startswith(f"--api-keys {text}: ")
+    assert "pfs-a-key" not in keys
+    assert tls == f"--tls-cert {none}, --tls-key {none}: No such file or directory"
+    check_machine(PLACE, replace(OPTIONS, tls=True), machine=GOOD)  # its files are made later
+
+
 def test_a_good_machine_has_no_problems_and_no_warnings() -> None:
     assert check_machine(PLACE, OPTIONS, machine=GOOD) == []
 
