@@ -63,8 +63,7 @@ def render_chat(
     return template.render(
         messages=messages,
         tools=tools,
-        documents=None,
-        **{"add_generation_prompt": True, **variables},
+        **{"documents": None, "add_generation_prompt": True, **variables},
     )
 
 

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 _FIRST_EVENT_MAX_BYTES = 4 << 20
 _ERROR_BODY_MAX_BYTES = 64 << 10
+MAX_ANSWER_BYTES = 256 << 20
+"""Of an answer that is no stream: ten thousand tokens with 128 log probabilities each have less."""
 _ABORT_TIMEOUT_S = 1.0
 
 _OVERLOADED_CODE = 503
@@ -219,7 +221,11 @@ class LegRunner:
             abort = find_abort_in_events(first)
             answer = Answer(node, response.status, content_type, first, response)
         else:
-            first = await response.read()
+            whole = await _whole_body(response)
+            if whole is None:
+                text = f"an answer of more than {MAX_ANSWER_BYTES} bytes"
+                return LegFailure(node, FailureKind.ENGINE_ERROR, text)
+            first = whole
             abort = find_abort(first) if response.status < 300 else None
             answer = Answer(node, response.status, content_type, first)
         if abort and not abort.is_clients_fault:
@@ -232,6 +238,16 @@ class LegRunner:
 def _engine_failure(node: NodeRecord, code: int, message: str) -> LegFailure:
     kind = FailureKind.OVERLOADED if code == _OVERLOADED_CODE else FailureKind.ENGINE_ERROR
     return LegFailure(node, kind, message)
+
+
+async def _whole_body(response: aiohttp.ClientResponse) -> bytes | None:
+    """Return an answer that is no stream; None if it is longer than any is."""
+    received = bytearray()
+    async for chunk in response.content.iter_any():
+        received += chunk
+        if len(received) > MAX_ANSWER_BYTES:
+            return None
+    return bytes(received)
 
 
 async def _first_event(response: aiohttp.ClientResponse) -> bytes:

@@ -8,6 +8,7 @@ from gateway_world import World
 from tiny_tokenizer import words
 
 from prfaas.records import Role
+from prfaas_gateway import leg
 
 LONG = words(150)
 
@@ -37,6 +38,17 @@ async def assert_fallback(world: World, *, stream: bool = False) -> None:
     assert got == " ".join(expected_words(LONG, 4))
     rooms = [request["bootstrap_room"] for request in world.decode_b.requests]
     assert len(set(rooms)) == len(rooms)
+    await assert_no_legs_left(world)
+
+
+async def test_an_answer_without_end_fills_no_memory(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leg, "MAX_ANSWER_BYTES", 40)
+    response, answer = await world.complete("w1 w2")
+    assert response.status == 502
+    assert answer["error"]["code"] == "offload_failed"  # tried at home first, then away
+    assert "an answer of more than 40 bytes" in answer["error"]["message"]
     await assert_no_legs_left(world)
 
 

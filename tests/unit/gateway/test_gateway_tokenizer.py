@@ -80,6 +80,17 @@ def test_a_template_file_wins_and_options_reach_it(tmp_path: Path) -> None:
     assert tokenizer.encode_now(chat("a", "b"), namespace="") == HashedPrompt.of([3, 4])
 
 
+def test_documents_reach_a_template(tmp_path: Path) -> None:
+    make_tokenizer(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(
+        "{% for d in documents or [] %} {{ d }}{% endfor %}"
+    )
+    tokenizer = ModelTokenizer.load(str(tmp_path))
+    prompt = ChatPrompt(chat("a").messages, None, {"documents": ["w1", "w2"]})
+    assert tokenizer.encode_now(prompt, namespace="") == HashedPrompt.of([2, 3])
+    assert tokenizer.encode_now(chat("a"), namespace="") == HashedPrompt.of([])
+
+
 @pytest.mark.parametrize(
     "template",
     ["{{ raise_exception('no') }}", "{{ 1 / 0 }}", "{{ messages.append(1) }}", "{{ x.y.z }}"],
