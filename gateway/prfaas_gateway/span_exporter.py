@@ -55,9 +55,9 @@ class ExportSettings:
             return None
         name = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" if own else "OTEL_EXPORTER_OTLP_ENDPOINT"
         url = own or f"{base.rstrip('/')}/v1/traces"
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"{name}: {own or base!r}: allowed: http://HOST:PORT or https://...")
+        if not _is_url(url):
+            shown = "a user in the URL" if "@" in url else repr(own or base)
+            raise ConfigError(f"{name}: {shown}: allowed: http://HOST:PORT or https://...")
         protocol = environment.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
         if not protocol.startswith("http/"):
             raise ConfigError(f"OTEL_EXPORTER_OTLP_PROTOCOL: {protocol!r}: allowed: http/json")
@@ -66,14 +66,28 @@ class ExportSettings:
         return cls(url, _pairs(environment, "OTEL_EXPORTER_OTLP_HEADERS"), resource)
 
 
+def _is_url(text: str) -> bool:
+    """Return whether it is one of HTTP, with a host and no password: logs name it."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return False
+    is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
+    return is_whole and parts.username is None and parts.password is None
+
+
 def _pairs(environment: Mapping[str, str], name: str) -> dict[str, str]:
-    """Return `key=value,key=value` of a variable. Raises: ConfigError."""
+    """Return `key=value,key=value` of a variable. Raises: ConfigError, which shows no value: it may
+    be a key."""
     found = {}
-    for pair in filter(None, environment.get(name, "").split(",")):
+    pairs = list(filter(None, environment.get(name, "").split(",")))
+    for place, pair in enumerate(pairs, start=1):
         key, sign, value = pair.partition("=")
-        if not sign or not key.strip():
-            raise ConfigError(f"{name}: {pair[:40]!r}: allowed: KEY=VALUE,KEY=VALUE")
-        found[key.strip()] = unquote(value.strip())
+        key, value = key.strip(), unquote(value.strip())
+        if not sign or not key or not (key + value).isprintable():
+            raise ConfigError(f"{name}: pair {place}: allowed: KEY=VALUE,KEY=VALUE")
+        found[key] = value
     return found
 
 

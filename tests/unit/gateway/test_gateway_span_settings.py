@@ -38,13 +38,19 @@ def test_the_environment_says_where_they_go_and_who_we_are() -> None:
         (BASE, "c:4318"),
         (BASE, "grpc://c:4317"),
         (TRACES, "http://"),
+        (BASE, "http://["),
+        (BASE, "http://c:99999"),
+        (BASE, "https://user:hidden@c:4318"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=b,hidden"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=hidden%0d%0ab:%20c"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "nothing"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
     ],
 )
 def test_what_cannot_be_used_is_named(name: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=name):
+    with pytest.raises(ConfigError, match=name) as caught:
         ExportSettings.of({BASE: "http://c:4318", name: value})
+    assert "hidden" not in str(caught.value)
 
 
 def test_a_request_has_the_form_of_otlp() -> None:
