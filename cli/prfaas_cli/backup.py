@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
@@ -19,6 +19,9 @@ from prfaas_cli.place import (
     Place,
     StateDirOption,
 )
+
+if TYPE_CHECKING:
+    from prfaas_cli.output import Output
 
 
 def backup(
@@ -72,7 +75,6 @@ def restore(
     """Put a backup in the place of what the deployment keeps in etcd."""
     from prfaas.errors import StateError
     from prfaas_cli.backup_file import read_manifest, restore_problem
-    from prfaas_cli.deploy_inventory import is_of_inventory
     from prfaas_cli.output import Output
 
     output = Output(as_json=as_json)
@@ -80,15 +82,7 @@ def restore(
     place.require_deployment()
     manifest = read_manifest(file.absolute())
     with place.locked():
-        if is_of_inventory(place):
-            from prfaas_cli.backup_inventory import InventoryEtcd
-
-            etcd = InventoryEtcd(place, output)
-        else:
-            from prfaas_cli.emulated_etcd import EmulatedEtcd
-            from prfaas_cli.observation import Observed
-
-            etcd = EmulatedEtcd.of(Observed.of(place))
+        etcd = _etcd_of(place, output)
         problem = None if yes else restore_problem(manifest, name, etcd.revision())
         if problem:
             raise StateError(f"{problem}; give --yes to go on")
@@ -100,6 +94,29 @@ def restore(
         "seconds": round(output.elapsed_s, 2),
     }
     output.result(document, lambda: [f"restored: {file}, {output.elapsed_s:.1f} s"])
+
+
+class _Etcd(Protocol):
+    """What a deployment keeps its state in."""
+
+    def revision(self) -> int | None:
+        """Return how far it is, None where it does not answer."""
+
+    def restore(self, snapshot: Path) -> None:
+        """Put a snapshot's state in the place of what it has."""
+
+
+def _etcd_of(place: Place, output: "Output") -> _Etcd:
+    from prfaas_cli.deploy_inventory import is_of_inventory
+
+    if is_of_inventory(place):
+        from prfaas_cli.backup_inventory import InventoryEtcd
+
+        return InventoryEtcd(place, output)
+    from prfaas_cli.emulated_etcd import EmulatedEtcd
+    from prfaas_cli.observation import Observed
+
+    return EmulatedEtcd.of(Observed.of(place))
 
 
 @contextmanager
