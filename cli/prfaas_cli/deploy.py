@@ -146,7 +146,7 @@ def deploy(
         if api_keys or tls or tls_cert or tls_key or cors_origin or setting:
             raise ConfigError(
                 "--api-keys, --tls, --tls-cert, --tls-key, --cors-origin, --set: not with"
-                " --target inventory, whose gateways say it in their [api] and [gateway]"
+                " --target inventory: the ansible role writes no [api]; see docs/api.md"
             )
         from prfaas_cli.deploy_inventory import InventoryChoices, deploy_inventory
 
