@@ -61,7 +61,7 @@ class EmulatedEtcd:
         for option in ("--name", "--initial-cluster"):
             words += [option, self._option(option)]
         words += ["--initial-advertise-peer-urls", self._option("--initial-advertise-peer-urls")]
-        etcd_tool(words, {}, offline=True)
+        etcd_tool(words, {})
         shutil.rmtree(before, ignore_errors=True)
         with suppress(FileNotFoundError):
             data.rename(before)

@@ -12,22 +12,32 @@ from prfaas.errors import PreflightError, StateError
 _TIMEOUT_S = 300.0
 
 
-def etcd_tool(
-    words: Sequence[str], environment: Mapping[str, str], *, offline: bool = False
-) -> str:
-    """Run etcdctl, or for work on files (`offline`) etcdutl where there is one; return its output.
+def etcd_tool(words: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Run etcdctl, or etcdutl where a newer etcd has moved the command there; return its output.
 
     Raises:
         PreflightError: it is not installed.
         StateError: it failed, with its last line.
     """
+    done = _run("etcdctl", words, environment)
+    if done.returncode and "unknown command" in done.stderr:
+        done = _run("etcdutl", words, environment)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["no reason given"]
+        raise StateError(f"etcdctl {' '.join(words[:2])}: {said[-1][-500:]}")
+    return done.stdout
+
+
+def _run(
+    name: str, words: Sequence[str], environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
     from prfaas_cli.preflight import find_program
 
-    program = (find_program("etcdutl") if offline else None) or find_program("etcdctl")
+    program = find_program(name)
     if program is None:
-        raise PreflightError("etcdctl is not installed; install the package etcd-client")
+        raise PreflightError(f"{name} is not installed; install the package etcd-client")
     kept = {key: value for key, value in os.environ.items() if not key.startswith("ETCDCTL_")}
-    done = subprocess.run(
+    return subprocess.run(
         [program, *words],
         env=kept | {"ETCDCTL_API": "3"} | dict(environment),
         stdin=subprocess.DEVNULL,
@@ -36,13 +46,9 @@ def etcd_tool(
         timeout=_TIMEOUT_S,
         check=False,
     )
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or ["no reason given"]
-        raise StateError(f"{Path(program).name} {' '.join(words[:2])}: {said[-1][-500:]}")
-    return done.stdout
 
 
 def snapshot_status(path: Path) -> dict[str, Any]:
     """Return what etcd's tool finds in a snapshot. Raises: StateError: it is none, or damaged."""
-    found = json.loads(etcd_tool(["snapshot", "status", str(path), "-w", "json"], {}, offline=True))
+    found = json.loads(etcd_tool(["snapshot", "status", str(path), "-w", "json"], {}))
     return dict(found)
