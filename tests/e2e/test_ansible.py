@@ -24,7 +24,7 @@ from prfaas.records import RoutingPolicy
 from prfaas_netem import inside
 from prfaas_netem.namespace import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -61,7 +61,8 @@ UP, LIST, INVENTORY, DEPLOY, PLAN, UPGRADE, BACKUP, RESTORE, DESTROY, DOWN = doc
 
 def run(words: list[str], folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     """Run a documented command with names and places of our own."""
-    own = {"build/inventory.json": str(folder / "build/inventory.json"), "machines": NAME}
+    places = {word: str(folder / word) for word in ("build/inventory.json", "build/etcd.db")}
+    own = places | {"machines": NAME}
     words = [own.get(word, word) for word in words]
     name = ["--name", HOSTS] if words[0] == "hosts" else []
     return prfaasctl(*words, *name, "--state-dir", str(folder), *more)
@@ -213,7 +214,7 @@ def saved_and_brought_back(inventory: Path, folder: Path) -> None:
     saved = run(BACKUP, folder, "--json")
     assert saved.returncode == 0, saved.stderr[-3000:]
     assert json.loads(saved.stdout)["deployment"] == NAME
-    assert stat.S_IMODE((folder / "etcd.db").stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / "build/etcd.db").stat().st_mode) == 0o600
     etcdctl(inventory, f"put {key} {shlex.quote(policy.replace('777', '778'))}")
     refused = run(RESTORE, folder)
     assert (refused.returncode, "give --yes" in refused.stderr) == (1, True), refused.stderr
