@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,13 +75,15 @@ class EmulatedEtcd:
         process = process_of(self.observed.supervisor()["processes"].get(self.spec.name))
         if process is not None and identify(process.pid) == process:
             os.kill(process.pid, signal.SIGKILL)
-            while identify(process.pid) == process:
-                time.sleep(_LOOK_S)
+            self._wait(lambda: identify(process.pid) != process, "does not end")
+        self._wait(lambda: self.revision() is not None, "does not answer")
+
+    def _wait(self, is_so: Callable[[], bool], otherwise: str) -> None:
         deadline_s = time.monotonic() + _UP_TIMEOUT_S
-        while self.revision() is None:
+        while not is_so():
             if time.monotonic() >= deadline_s:
                 log = self.observed.place.log(self.spec.name)
-                raise StateError(f"etcd does not answer; see {log}; run prfaasctl deploy again")
+                raise StateError(f"etcd {otherwise}; see {log}; run prfaasctl deploy again")
             time.sleep(_LOOK_S)
 
     def _ask(self, *words: str) -> str:

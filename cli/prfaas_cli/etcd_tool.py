@@ -17,7 +17,7 @@ def etcd_tool(words: Sequence[str], environment: Mapping[str, str]) -> str:
 
     Raises:
         PreflightError: it is not installed.
-        StateError: it failed, with its last line.
+        StateError: it failed, with its last line, or takes too long.
     """
     done = _run("etcdctl", words, environment)
     if done.returncode and "unknown command" in done.stderr:
@@ -37,15 +37,19 @@ def _run(
     if program is None:
         raise PreflightError(f"{name} is not installed; install the package etcd-client")
     kept = {key: value for key, value in os.environ.items() if not key.startswith("ETCDCTL_")}
-    return subprocess.run(
-        [program, *words],
-        env=kept | {"ETCDCTL_API": "3"} | dict(environment),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
+    try:
+        return subprocess.run(
+            [program, *words],
+            env=kept | {"ETCDCTL_API": "3"} | dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        said = f"{name} {' '.join(words[:2])}: not done within {_TIMEOUT_S:g} s"
+        raise StateError(said) from None
 
 
 def snapshot_status(path: Path) -> dict[str, Any]:
