@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from deployment import leftovers, prfaasctl
-from sglang_engines import free_port
+from ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.timeout(120)]
 

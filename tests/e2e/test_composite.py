@@ -6,8 +6,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from ports import free_port
 from prompts import token_prompts
-from sglang_engines import Engine, ForkServerProcess, free_port, generate, generate_pair
+from sglang_engines import Engine, ForkServerProcess, generate, generate_pair
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

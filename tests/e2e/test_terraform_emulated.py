@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from deployment import PRFAASCTL, leftovers, prfaasctl
-from sglang_engines import free_port
+from ports import free_port
 from terraform_rig import Terraform
 
 pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.timeout(300)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from deployment import leftovers, prfaasctl
-from sglang_engines import free_port
+from ports import free_port
 
 from prfaas_netem.namespace import names
 

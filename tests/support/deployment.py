@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sglang_engines import free_port
+from ports import free_port
 
 from prfaas_netem import Topology, wan_bytes
 from prfaas_transport import read_stats

@@ -3,9 +3,7 @@
 import contextlib
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ports import free_port
+
 from prfaas_agent.model_facts import read_model_facts
 from prfaas_agent.process import identify, session_members
 from prfaas_agent.sglang_args import cpu_environment, plain_arguments
@@ -26,19 +26,6 @@ from prfaas_transport import read_stats
 
 START_TIMEOUT_S = 120.0
 REQUEST_TIMEOUT_S = 120.0
-
-
-def free_port() -> int:
-    """Return a loopback port that nobody listens on right now.
-
-    It lies below those that the kernel gives out by itself: an engine takes many of these while it
-    starts, and might take the one that another engine was promised.
-    """
-    for port in random.SystemRandom().sample(range(20_000, 29_000), 100):
-        with socket.socket() as sock, contextlib.suppress(OSError):
-            sock.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no port is free between 20000 and 29000")
 
 
 @dataclass(frozen=True)

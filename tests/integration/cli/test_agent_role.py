@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sglang_engines import free_port
+from ports import free_port
 from test_agent_life import Registry, agent_of, launch, running, until
 
 from prfaas.config import EngineSection, NodeConfig, NodeSection, render_node_config

@@ -2,7 +2,8 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
-from etcd_server import EtcdServer, free_port
+from etcd_server import EtcdServer
+from ports import free_port
 
 from prfaas_coord import (
     Delete,
@@ -76,16 +77,16 @@ async def test_a_bad_argument_is_refused(client: EtcdClient) -> None:
 
 
 async def test_a_lost_lease_says_so(client: EtcdClient) -> None:
-    lease = await Lease.grant(client, 1)
+    lease = await Lease.grant(client, 3)
     await client.put("/leased", "v", lease_id=lease.lease_id)
     assert await lease.refresh()
     async with asyncio.TaskGroup() as group:
         group.create_task(lease.keep())
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(5)
         assert await client.get("/leased") is not None
         assert not lease.lost.is_set()
         await client.revoke_lease(lease.lease_id)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(5):
             await lease.lost.wait()
     assert await client.get("/leased") is None
     assert not await lease.refresh()

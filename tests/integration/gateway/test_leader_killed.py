@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from etcd_server import EtcdServer, free_port
+from etcd_server import EtcdServer
 from fake_engine import Fault, expected_words
 from gateway_world import World
+from ports import free_port
 from tiny_tokenizer import words
 
 from prfaas.config import (

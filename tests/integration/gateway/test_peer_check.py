@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from etcd_server import EtcdServer, free_port
+from etcd_server import EtcdServer
+from ports import free_port
 
 from prfaas.config import (
     EtcdSection,
