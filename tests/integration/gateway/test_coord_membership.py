@@ -38,6 +38,8 @@ async def test_a_registered_node_is_seen_updated_and_gone_at_exit(client: EtcdCl
     async with MembershipView(client, "d") as view:
         async with membership.register(record(), ttl_s=60) as registration:
             await until(view, "b-decode-0")
+            async with asyncio.timeout(8):  # others may see it before its own call has returned
+                await registration.wait_registered()
             assert registration.status.registered
             assert not view.stale
             registration.update(record(session="s2"))
