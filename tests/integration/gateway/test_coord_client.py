@@ -77,16 +77,16 @@ async def test_a_bad_argument_is_refused(client: EtcdClient) -> None:
 
 
 async def test_a_lost_lease_says_so(client: EtcdClient) -> None:
-    lease = await Lease.grant(client, 3)
+    lease = await Lease.grant(client, 1)
     await client.put("/leased", "v", lease_id=lease.lease_id)
     assert await lease.refresh()
     async with asyncio.TaskGroup() as group:
         group.create_task(lease.keep())
-        await asyncio.sleep(5)
+        await asyncio.sleep(2.5)
         assert await client.get("/leased") is not None
         assert not lease.lost.is_set()
         await client.revoke_lease(lease.lease_id)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(2):
             await lease.lost.wait()
     assert await client.get("/leased") is None
     assert not await lease.refresh()
